@@ -32,8 +32,10 @@ using std::min;
 #define __device__
 #define __restrict__
 #define __launch_bounds__(...)
+#define __shared__ static
 struct Index { unsigned x, y, z; };
 static Index threadIdx, blockIdx, blockDim, gridDim;
+static unsigned own;  // the number of the thread in its block
 struct alignas(16) float4 { float x, y, z, w; };
 static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <typename T> static inline T __ldg(const T *at) { return *at; }
@@ -50,8 +52,9 @@ static struct Thread {
 static jmp_buf launcher;
 static void wait_for_others()
 {
-    if (!_setjmp(threads[threadIdx.x].at)) _longjmp(launcher, 1);
+    if (!_setjmp(threads[own].at)) _longjmp(launcher, 1);
 }
+static void __syncthreads() { wait_for_others(); }
 template <typename Call> static void take_turns(unsigned count, Call call)
 {
     static Call *job;
@@ -62,7 +65,8 @@ template <typename Call> static void take_turns(unsigned count, Call call)
         for (x = 0; x < count; ++x) {
             Thread &thread = threads[x];
             if (thread.ended) continue;
-            threadIdx = {x, 0, 0};
+            own = x;
+            threadIdx = {x % blockDim.x, x / blockDim.x, 0};
             if (_setjmp(launcher)) {
                 left -= threads[x].ended;
             } else if (thread.begun) {
@@ -74,7 +78,7 @@ template <typename Call> static void take_turns(unsigned count, Call call)
                 thread.begin.uc_stack.ss_size = sizeof thread.stack;
                 makecontext(&thread.begin, [] {
                     (*job)();
-                    threads[threadIdx.x].ended = true;
+                    threads[own].ended = true;
                     _longjmp(launcher, 1);
                 }, 0);
                 setcontext(&thread.begin);
@@ -84,9 +88,9 @@ template <typename Call> static void take_turns(unsigned count, Call call)
 static float exchanged[1024];
 static float __shfl_xor_sync(unsigned, float value, int apart)
 {
-    exchanged[threadIdx.x] = value;
+    exchanged[own] = value;
     wait_for_others();
-    const float other = exchanged[threadIdx.x ^ apart];
+    const float other = exchanged[own ^ apart];
     wait_for_others();
     return other;
 }
@@ -116,7 +120,7 @@ static void launch(void (*kernel)(A...), const unsigned *grid, const unsigned *b
     gridDim = {grid[0], grid[1], grid[2]};
     blockDim = {block[0], block[1], block[2]};
     all_blocks(grid, [&] {
-        if (together) return take_turns(block[0], [&] { one(kernel, arguments); });
+        if (together) return take_turns(block[0] * block[1], [&] { one(kernel, arguments); });
         for (unsigned y = 0; y < block[1]; ++y)
             for (unsigned x = 0; x < block[0]; ++x) {
                 threadIdx = {x, y, 0};
@@ -136,8 +140,9 @@ class Emulator:
     def __init__(self):
         self.launches = []
 
-    def kernel(self, source, name, defines):
-        return name, getattr(library(source, tuple(sorted(defines.items()))), f"launch_{name}")
+    def kernel(self, source, name, defines, shared=0):
+        together = name == "points" or source.name == "volume.cu"
+        return name, together, getattr(library(source, tuple(sorted(defines.items()))), f"launch_{name}")
 
     def address(self, array):
         assert array.flags.c_contiguous
@@ -149,11 +154,11 @@ class Emulator:
     def host(self, array):
         return array
 
-    def launch(self, kernel, grid, block, arguments, stream):
-        name, call = kernel
+    def launch(self, kernel, grid, block, arguments, stream, shared=0):
+        name, together, call = kernel
         self.launches.append(name)
         three = ctypes.c_uint * 3
-        call(three(*grid), three(*block), ctypes.c_void_p(arguments), int(name == "points"))
+        call(three(*grid), three(*block), ctypes.c_void_p(arguments), int(together))
 
 
 @cache

@@ -26,7 +26,8 @@ from forebay.wave import (
 )
 from forebay.wave.acoustic import gpu as acoustic_gpu
 from forebay.wave.acoustic import propagator as acoustic
-from forebay.wave.acoustic.gpu import SOURCE, GpuKernels
+from forebay.wave.acoustic.gpu import SOURCE
+from forebay.wave.acoustic.volume import gpu_kernels
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
@@ -69,7 +70,7 @@ class Emulated:
 
         def kernels(array, grid, radius, dtype):
             if isinstance(array, OnDevice):
-                return GpuKernels(grid, radius, dtype, self.emulator, variant)
+                return gpu_kernels(grid, radius, dtype, device=self.emulator, variant=variant)
             return choose(array, grid, radius, dtype)
 
         monkeypatch.setattr(acoustic, "_kernels", kernels)

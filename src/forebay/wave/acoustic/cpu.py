@@ -196,7 +196,13 @@ class CpuKernels:
             p.reshape(-1), points.touched, points.shares, points.sharers, points.share_weights, values, factors
         )
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+    def changes(self, layers: AcousticLayers) -> int:
+        """Return how many values layers put somewhere for a gradient."""
+        return layers.reach
+
+    def curvature(
+        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
+    ) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
         if layers.sides:

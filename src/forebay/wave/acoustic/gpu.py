@@ -8,6 +8,7 @@ the newer field and hear the older one. Nothing is added in an order that could 
 
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,12 @@ from forebay.errors import WaveError
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
-from forebay.wave.kernels.device import SOURCES, Device, Launch
+from forebay.wave.kernels.device import Device, Launch
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.variant import Variant, chunk_of
 from forebay.wave.survey.points import Points
 
-SOURCE = SOURCES / "acoustic.cu"
+SOURCE = Path(__file__).parent / "acoustic.cu"
 WORD = 4
 """Points of a word, as in the source, and the largest radius."""
 PITCH = 8
@@ -101,24 +102,33 @@ class GpuKernels:
         advance, points = self._stencil(propagator, back), self._points(senders, listeners)
         change = self._changing(propagator, back)
         p, old, memory = address(state["p"]), address(state["p_old"]), 0
-        if change is not None:
+        if "pml" in state:
             memory = address(state["pml"])
         for step in steps:
-            if change is not None:
-                change.set(p=p, memory=memory)
-                change(stream)
             pictured = image if step == steps[-1] else None
             stencil = advance if pictured is None else self._pictured(propagator, pictured, back)
-            stencil.set(p=p, old=old)
+            self._bind(change, stencil, p, old, memory)
+            if change is not None:
+                change(stream)
             stencil(stream)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
             if pictured is not None:
-                points.set(**_record(pictured))
+                points.set(**record_of(pictured))
             points(stream)
             p, old = old, p
         if image is not None:
             points.set(seen=None, image=None)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+
+    def _bind(self, change: Launch | None, stencil: Launch, p: int, old: int, memory: int) -> None:
+        """Tell the launches of a step which fields it has."""
+        if change is not None:
+            change.set(p=p, memory=memory)
+        stencil.set(p=p, old=old)
+
+    def changes(self, layers: AcousticLayers) -> int:
+        """Return how many values layers put somewhere for a stencil."""
+        return layers.reach
 
     def advance(
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
@@ -148,7 +158,9 @@ class GpuKernels:
         launch.set(field=p, values=values, mirrored=0)
         launch(self.device.stream())
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+    def curvature(
+        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
+    ) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
         arguments |= self._changes(layers, True) | self._extents | self._spacing(weights)
@@ -285,7 +297,7 @@ class GpuKernels:
             launch = self._launch("advance_and_image", self._blocks, self.variant.block, arguments)
             self._launches["image", back] = launch
         launch = self._launches["image", back]
-        launch.set(**_record(image), light=image.illumination)
+        launch.set(**record_of(image), light=image.illumination)
         return launch
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
@@ -331,5 +343,6 @@ class GpuKernels:
         return Launch(self.device, kernel, grid, block, arguments)
 
 
-def _record(image: Imaging) -> dict[str, Any]:
+def record_of(image: Imaging) -> dict[str, Any]:
+    """Return the arguments that say what a step is imaged with."""
     return {"seen": image.record, "image": image.image, "factor": float(image.factor)}

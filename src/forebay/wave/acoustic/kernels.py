@@ -60,7 +60,12 @@ class AcousticKernels(Kernels, Protocol):
     def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
 
-    def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
+    def changes(self, layers: AcousticLayers) -> int:
+        """Return how many values layers put somewhere in a step, for a stencil or a gradient."""
+
+    def curvature(
+        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
+    ) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:

@@ -82,7 +82,7 @@ class Acoustic(Physics):
             "kernels": kernels,
             "rows": rows,
             "squared": kernels.put(rows.pad(grid.extend(squared.astype(dtype), self.halo))),
-            "layers": replace(layers, changes=kernels.zeros((layers.reach,))),
+            "layers": replace(layers, changes=kernels.zeros((kernels.changes(layers),))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
         for name, value in derived.items():
@@ -268,7 +268,8 @@ class Acoustic(Physics):
             return  # nothing is heard of it
         adjoint.back_to(step)
         p, points = record["p"], loop.receivers.points
-        self.kernels.curvature(total, p, adjoint.state["p_old"], self.weights, self.layers, every)
+        state = adjoint.state
+        self.kernels.curvature(total, p, state["p_old"], self.weights, self.layers, every, state.get("pml"))
         self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> NDArray[Any]:
@@ -295,9 +296,9 @@ def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Acous
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
     if not isinstance(array, np.ndarray):
-        from forebay.wave.acoustic.gpu import GpuKernels  # it needs a GPU
+        from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
 
-        return GpuKernels(grid, radius, dtype)
+        return gpu_kernels(grid, radius, dtype)
     from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
 
     return CpuKernels(grid, radius, dtype)

@@ -25,9 +25,13 @@ class Device:
         device = current_device()
         self.multiprocessors, self._arch = int(device.properties.multiprocessor_count), str(device.arch)
 
-    def kernel(self, source: Path, name: str, defines: Mapping[str, int]) -> Any:
-        """Return a kernel, compiled when it is first asked for."""
-        return _kernel(source, name, tuple(sorted(defines.items())), self._arch)[0]
+    def kernel(self, source: Path, name: str, defines: Mapping[str, int], shared: int = 0) -> Any:
+        """Return a kernel, compiled when it is first asked for, that may take so many bytes of shared memory."""
+        kernel = _kernel(source, name, tuple(sorted(defines.items())), self._arch)[0]
+        if shared:
+            attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._checked(self._driver.cuFuncSetAttribute(kernel, attribute, shared), "asking for shared memory")
+        return kernel
 
     def address(self, array: Any) -> int:
         """Tell where an array without gaps begins."""
@@ -43,9 +47,12 @@ class Device:
         """Copy an array to the host, in the order of the stream."""
         return self.arrays.asnumpy(array)
 
-    def launch(self, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: int, stream: Any) -> None:
+    def launch(
+        self, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: int, stream: Any, shared: int = 0
+    ) -> None:
         """Enqueue a kernel; `arguments` is the address of an array of the addresses of its arguments."""
-        self._checked(self._driver.cuLaunchKernel(kernel, *grid, *block, 0, stream, arguments, 0), "launching a kernel")
+        launched = self._driver.cuLaunchKernel(kernel, *grid, *block, shared, stream, arguments, 0)
+        self._checked(launched, "launching a kernel")
 
 
 class Launch:
@@ -56,9 +63,15 @@ class Launch:
     """
 
     def __init__(
-        self, device: Any, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: Mapping[str, Any]
+        self,
+        device: Any,
+        kernel: Any,
+        grid: Sequence[int],
+        block: Sequence[int],
+        arguments: Mapping[str, Any],
+        shared: int = 0,
     ) -> None:
-        self._device, self._kernel = device, kernel
+        self._device, self._kernel, self._shared = device, kernel, shared
         self._grid, self._block = (*grid, 1, 1)[:3], (*block, 1, 1)[:3]
         self._slots = np.zeros(len(arguments), np.uint64)  # 8 bytes for each, which holds whatever it is
         self._numbers = self._slots.view(np.float32)[::2]
@@ -85,7 +98,7 @@ class Launch:
 
     def __call__(self, stream: Any) -> None:
         """Enqueue it."""
-        self._device.launch(self._kernel, self._grid, self._block, self._where, stream)
+        self._device.launch(self._kernel, self._grid, self._block, self._where, stream, self._shared)
 
 
 @cache

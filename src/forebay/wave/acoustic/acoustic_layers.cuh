@@ -24,21 +24,6 @@ __device__ inline Side side_of(const u32* __restrict__ table, int number) {
             __ldg(at + 6),                   __ldg(at + 7),                   __ldg(at + 8)};
 }
 
-__device__ constexpr Stencil fluxes() {
-    Stencil s = {};
-    for (int j = RADIUS; j > 0; --j) {
-        double sum = 0;
-        for (int k = j; k <= RADIUS; ++k) {
-            const double over = factorial(RADIUS) * factorial(RADIUS) * (k % 2 ? 2 : -2);
-            sum += over / (k * k * factorial(RADIUS - k) * factorial(RADIUS + k));
-        }
-        s.c[j] = static_cast<float>(sum);
-    }
-    return s;
-}
-
-__device__ constexpr Stencil F = fluxes();
-
 // Where a line is: its first word in the field and in the memory, and the distance to the next.
 struct Line {
     i64 field, memory, changes;
@@ -155,10 +140,6 @@ __device__ inline void change_across(const float4* __restrict__ p, float4* __res
             out[k * line.memory_stride] = times(w, plus(shift, curved));
         }
     }
-}
-
-__device__ inline float4 word_of(const float* __restrict__ numbers, int word) {
-    return __ldg(reinterpret_cast<const float4*>(numbers) + word);
 }
 
 // A line that is a part of a row. Fluxes into the points of the next word are needed before a word is done.

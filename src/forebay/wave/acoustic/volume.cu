@@ -1,0 +1,379 @@
+// The acoustic stencils in three dimensions: the twins of cpu.py, which says what is computed and in which order.
+//
+// Fields lie as in acoustic.cu. A thread block owns a tile of words and marches across it, along the planes or, in layers
+// of rows, along those. The planes around the current one are in registers, the current one and those ahead in shared
+// memory, into which further ones are copied while it is computed. Each word of a field is so loaded about once.
+//
+// A launch has several regions: the layers of planes, those of rows, and what lies between them, whose threads know
+// nothing of layers. What a region computes of a point depends on where the point is and on nothing else.
+//
+// All products and sums that are contracted are written as such.
+
+#ifndef RADIUS  // of the stencil, at most a word
+#define RADIUS 4
+#endif
+#ifndef BLOCK_X  // threads of a thread block along rows
+#define BLOCK_X 32
+#endif
+#ifndef BLOCK_Y  // and across them
+#define BLOCK_Y 16
+#endif
+#ifndef BLOCKS  // on a multiprocessor, at least
+#define BLOCKS 1
+#endif
+#ifndef STAGES  // planes by which copies into shared memory are ahead; in layers one less, since they take more of it
+#define STAGES 3
+#endif
+#ifndef MOST  // threads of a thread block that is no tile
+#define MOST 1024
+#endif
+
+#include "words.cuh"
+#include "volume_layers.cuh"
+
+constexpr int PITCH = BLOCK_X + 2, TILE = (BLOCK_Y + 2 * RADIUS) * PITCH;
+constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
+
+__device__ inline void copy_ahead(float4* to, const float4* from) {
+#ifdef __CUDA_ARCH__
+    const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+#else
+    *to = *from;
+#endif
+}
+
+__device__ inline void end_of_stage() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+
+// Wait for all copies but those of so many stages.
+template <int LEFT>
+__device__ inline void wait_for_stage() {
+#ifdef __CUDA_ARCH__
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+#endif
+    __syncthreads();
+}
+
+// A box in which threads march along an axis, from `begin` to `end` in chunks, and own `from` to `to` of the other.
+struct Region {
+    int first, axis, begin, end, chunk, from, to, across, side;
+};
+
+__device__ inline Region region_of(const int* __restrict__ table, int regions, int unit) {
+    int number = regions - 1;
+    while (number && unit < __ldg(table + 9 * number)) --number;
+    const int* at = table + 9 * number;
+    return {__ldg(at),     __ldg(at + 1), __ldg(at + 2), __ldg(at + 3), __ldg(at + 4),
+            __ldg(at + 5), __ldg(at + 6), __ldg(at + 7), __ldg(at + 8)};
+}
+
+// The extents of a field, in words along rows, and one past the last computed point of a row.
+struct Extents {
+    int planes, rows, words, end;
+};
+
+// What layers remember, their coefficients, and the table of their sides.
+struct Memory {
+    float4* values;
+    const float* coefficients;
+    const int* sides;
+};
+
+template <int k>
+__device__ inline void add_neighbours(const float4* at, const float (&row)[12], const float4 (&planes)[QUEUE],
+                                      float4& in_march, float4& across, float4& in_x) {
+    if constexpr (k <= RADIUS) {
+        in_march = fused(S.c[k], plus(planes[RADIUS - k], planes[RADIUS + k]), in_march);
+        across = fused(S.c[k], plus(at[-k * PITCH], at[k * PITCH]), across);
+        in_x = fused(S.c[k], along_row<k>(row), in_x);
+        add_neighbours<k + 1>(at, row, planes, in_march, across, in_x);
+    }
+}
+
+// Call `job` for every word that a thread owns in a region, with its place, its points, their Laplacian with what the
+// layer along the march changes in it, and the words of the job's two fields.
+template <Kind KIND, typename Job>
+__device__ inline void march(const float4* __restrict__ p, const Extents& extents, const Region& region,
+                             const Memory& memory, const Weights& w, const Job& job) {
+#ifdef __CUDA_ARCH__
+    extern __shared__ float4 shared[];
+#else
+    static float4 shared[1 << 14];
+#endif
+    constexpr int OWN = KIND == NONE ? 2 : 4, AHEAD = KIND == NONE ? STAGES : STAGES - 1, DEPTH = RADIUS + 1 + AHEAD;
+    const int number = threadIdx.y * BLOCK_X + threadIdx.x, words = extents.words;
+    const int unit = blockIdx.y - region.first, part = unit / region.across;
+    const int first_word = 1 + blockIdx.x * BLOCK_X, word = first_word + threadIdx.x;
+    const int first_line = region.from + unit % region.across * BLOCK_Y, line = first_line + threadIdx.y;
+    const int begin = region.begin + part * region.chunk, end = min(begin + region.chunk, region.end);
+    const bool live = 4 * word < extents.end && line < region.to;
+    const i64 plane = static_cast<i64>(extents.rows) * words;
+    const i64 stride = region.axis ? words : plane, across = region.axis ? plane : words;
+    const int lines = region.axis ? extents.planes : extents.rows;
+    const float w_march = region.axis ? w.y : w.z, w_across = region.axis ? w.z : w.y;
+
+    int to[SHARE];
+    i64 from[SHARE];
+#pragma unroll
+    for (int i = 0; i < SHARE; ++i) {
+        const int place = number + i * TILE_THREADS, row = place / PITCH, column = place % PITCH;
+        const bool there = place < TILE && first_line - RADIUS + row < lines && first_word - 1 + column < words;
+        to[i] = there ? place : -1;
+        from[i] = (first_line - RADIUS + row) * across + first_word - 1 + column;
+    }
+    const auto copy_plane = [&](int m, int slot) {
+#pragma unroll
+        for (int i = 0; i < SHARE; ++i) {
+            if (to[i] >= 0) copy_ahead(shared + slot * TILE + to[i], p + m * stride + from[i]);
+        }
+    };
+
+    Layer<KIND> layer = {};
+    int start = 0;
+    if constexpr (KIND != NONE) {
+        const Side side = side_of(memory.sides, region.side - 1);
+        layer = layer_of<KIND>(side, memory.values, memory.coefficients, extents.rows, words, line, word, live);
+        start = side.start;
+    }
+    float4* own = shared + DEPTH * TILE + number;
+    i64 here = begin * stride + line * across + word;
+    const auto copy_own = [&](int m, i64 at, int slot) {
+        if (!live) return;
+        copy_ahead(own + slot * OWN * TILE_THREADS, job.target + at);
+        copy_ahead(own + (slot * OWN + 1) * TILE_THREADS, job.beside + at);
+        if constexpr (KIND != NONE) {
+            if (!layer.remembers(m - start)) return;
+            copy_ahead(own + (slot * OWN + 2) * TILE_THREADS, layer.psi + layer.of_flux(m - start) * layer.stride);
+            copy_ahead(own + (slot * OWN + 3) * TILE_THREADS, layer.zeta + layer.of_curve(m - start) * layer.stride);
+        }
+    };
+
+    for (int k = 0; k <= RADIUS; ++k) copy_plane(begin + k, k);
+    copy_own(begin, here, 0);
+    end_of_stage();
+#pragma unroll
+    for (int k = 1; k < AHEAD; ++k) {
+        if (begin + k < end) {
+            copy_plane(begin + k + RADIUS, k + RADIUS);
+            copy_own(begin + k, here + k * stride, k);
+        }
+        end_of_stage();
+    }
+    float4 planes[QUEUE] = {};  // m - RADIUS ... m + RADIUS
+    if (live) {
+#pragma unroll
+        for (int k = 1; k < QUEUE; ++k) planes[k] = __ldg(p + here + (k - RADIUS - 1) * stride);
+        if constexpr (KIND == BACK) {
+#pragma unroll
+            for (int k = 0; k < RADIUS; ++k) {
+                const int i = begin - start + k, at = i >= 0 && i < layer.count ? i : 0;
+                layer.push(i, planes[RADIUS + 1 + k], planes[RADIUS + k], layer.psi[at * layer.stride],
+                           layer.zeta[at * layer.stride]);
+            }
+        }
+    }
+
+    int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0, later = AHEAD;  // slots in shared memory
+    for (int m = begin; m < end; ++m, here += stride) {
+        const int z = region.axis ? line : m, y = region.axis ? m : line;
+        const typename Job::Seen seen = KIND == NONE ? job.look(z, y, word, live) : typename Job::Seen{};
+        wait_for_stage<AHEAD - 1>();
+        if (m + AHEAD < end) {
+            copy_plane(m + AHEAD + RADIUS, next);
+            copy_own(m + AHEAD, here + AHEAD * stride, later);
+        }
+        end_of_stage();
+        const float4* centre = shared + (threadIdx.y + RADIUS) * PITCH + threadIdx.x + 1;
+        const float4* at = centre + now * TILE;
+#pragma unroll
+        for (int k = 0; k < QUEUE - 1; ++k) planes[k] = planes[k + 1];
+        planes[QUEUE - 1] = centre[front * TILE];
+        const float4 left = at[-1], right = at[1], c = planes[RADIUS];
+        const float row[12] = {left.x, left.y, left.z,  left.w,  c.x,     c.y,
+                               c.z,    c.w,    right.x, right.y, right.z, right.w};
+        float4 in_march = times(S.c[0], c), in_line = in_march, in_x = in_march;
+        add_neighbours<1>(at, row, planes, in_march, in_line, in_x);
+        const float4* loaded = own + mine * OWN * TILE_THREADS;
+        if constexpr (KIND == FORWARD) {
+            const float4 ahead = loaded[2 * TILE_THREADS], bent = loaded[3 * TILE_THREADS];
+            in_march = plus(in_march, layer.forward(m - start, planes, in_march, ahead, bent));
+        } else if constexpr (KIND == BACK) {
+            layer.push(m - start + RADIUS, planes[QUEUE - 1], planes[QUEUE - 2], loaded[2 * TILE_THREADS],
+                       loaded[3 * TILE_THREADS]);
+            in_march = plus(in_march, layer.returned.change());
+        }
+        const float4 lap = fused(w.x, in_x, fused(w_across, in_line, times(w_march, in_march)));
+        if (live) {
+            job.finish(here, z, y, word, c, lap, loaded[0], loaded[TILE_THREADS],
+                       KIND == NONE ? seen : job.look(z, y, word, live));
+        }
+        now = now + 1 < DEPTH ? now + 1 : 0;
+        front = front + 1 < DEPTH ? front + 1 : 0;
+        next = next + 1 < DEPTH ? next + 1 : 0;
+        mine = mine < AHEAD ? mine + 1 : 0;
+        later = later < AHEAD ? later + 1 : 0;
+    }
+}
+
+struct Advance {
+    struct Seen {};
+
+    float4* __restrict__ target;        // the older field
+    const float4* __restrict__ beside;  // the squared velocity
+    i64 plane;
+    int mirrored;  // the last plane that is mirrored above a free surface, or 0
+    int end;       // one past the last computed point of a row
+
+    __device__ Seen look(int, int, int, bool) const { return {}; }
+
+    __device__ float4 step(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed) const {
+        float4 after = fused(speed, lap, minus(plus(centre, centre), before));
+        const int kept = end - 4 * word;
+        if (kept < 4) after = make_float4(after.x, kept > 1 ? after.y : 0, kept > 2 ? after.z : 0, 0);
+        __stcs(target + here, after);
+        if (z <= mirrored && z > RADIUS) target[here - 2 * (z - RADIUS) * plane] = times(-1.0f, after);
+        return after;
+    }
+
+    __device__ void finish(i64 here, int z, int, int word, float4 centre, float4 lap, float4 before, float4 speed,
+                           Seen) const {
+        step(here, z, word, centre, lap, before, speed);
+    }
+};
+
+struct AdvanceAndImage {
+    struct Seen {
+        float4 record, image, light;
+    };
+
+    Advance advance;
+    float4* __restrict__ target;
+    const float4* __restrict__ beside;
+    Window window;
+    const float4* __restrict__ record;
+    float4 *__restrict__ image, *__restrict__ light;
+    float factor;
+
+    __device__ bool covers(int z, int y, int word) const { return window.covers(y, word) && window.reaches(z); }
+
+    __device__ Seen look(int z, int y, int word, bool live) const {
+        if (!live || !covers(z, y, word)) return {};
+        const i64 at = window.place(z, y, word);
+        return {__ldcs(record + at), __ldcs(image + at), __ldcs(light + at)};
+    }
+
+    __device__ void finish(i64 here, int z, int y, int word, float4 centre, float4 lap, float4 before, float4 speed,
+                           const Seen& seen) const {
+        const float4 after = advance.step(here, z, word, centre, lap, before, speed);
+        if (!covers(z, y, word)) return;
+        const i64 at = window.place(z, y, word);
+        const float4 scaled = times(factor, seen.record);
+        __stcs(image + at, fused(scaled, after, seen.image));
+        __stcs(light + at, fused(scaled, seen.record, seen.light));
+    }
+};
+
+struct Curvature {
+    struct Seen {};
+
+    float4* __restrict__ target;        // the total
+    const float4* __restrict__ beside;  // the other field
+    float factor;
+
+    __device__ Seen look(int, int, int, bool) const { return {}; }
+
+    // Where nothing is computed the other field is zero, and so is what is added.
+    __device__ void finish(i64 here, int, int, int, float4, float4 lap, float4 total, float4 other, Seen) const {
+        __stcs(target + here, fused(times(factor, other), lap, total));
+    }
+};
+
+// Step once: `old` becomes the newer field, and what layers remember goes along.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
+    advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
+            float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
+            const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
+            float w_z, float w_y, float w_x) {
+    const Region region = region_of(table, regions, blockIdx.y);
+    const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
+    const Extents extents = {planes, rows, words, end};
+    const Memory layers = {memory, coefficients, sides};
+    if (region.side) return march<FORWARD>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+}
+
+// Step once back: the transpose.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
+    retreat(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
+            float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
+            const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
+            float w_z, float w_y, float w_x) {
+    const Region region = region_of(table, regions, blockIdx.y);
+    const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
+    const Extents extents = {planes, rows, words, end};
+    const Memory layers = {memory, coefficients, sides};
+    if (region.side) return march<BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+}
+
+// Step once back, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
+    retreat_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
+                      float4* __restrict__ memory, const float* __restrict__ coefficients,
+                      const int* __restrict__ sides, const int* __restrict__ table, int regions, int planes, int rows,
+                      int words, int end, int mirrored, float w_z, float w_y, float w_x,
+                      const float4* __restrict__ seen, float4* __restrict__ image, float4* __restrict__ light,
+                      float factor, int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
+                      int seen_words) {
+    const Region region = region_of(table, regions, blockIdx.y);
+    const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
+    const Advance step = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
+    const AdvanceAndImage job = {step, old, squared, window, seen, image, light, factor};
+    const Extents extents = {planes, rows, words, end};
+    const Memory layers = {memory, coefficients, sides};
+    if (region.side) return march<BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+}
+
+// Add factor other lap(p) to a total.
+extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
+    curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
+              const int* __restrict__ table, int regions, int planes, int rows, int words, int end, float w_z,
+              float w_y, float w_x) {
+    const Region region = region_of(table, regions, blockIdx.y);
+    march<NONE>(p, {planes, rows, words, end}, region, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
+}
+
+// What layers change that no stencil knows of, taken from the older field before a step.
+extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ field,
+                                  const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
+                                  const float* __restrict__ coefficients, const int* __restrict__ sides,
+                                  const int* __restrict__ table, int parts, int planes, int rows, int words, int end,
+                                  float w_z, float w_y, float w_x) {
+    change_parts<FORWARD>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words,
+                          end, {w_z, w_y, w_x});
+}
+
+// The same before a step back.
+extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ field,
+                                       const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
+                                       const float* __restrict__ coefficients, const int* __restrict__ sides,
+                                       const int* __restrict__ table, int parts, int planes, int rows, int words,
+                                       int end, float w_z, float w_y, float w_x) {
+    change_parts<BACK>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words, end,
+                       {w_z, w_y, w_x});
+}
+
+// What all layers have changed in the last step back, times another field, added to a total.
+extern "C" __global__ void changed_back(const float4* __restrict__ p, float4* __restrict__ field,
+                                        const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
+                                        const float* __restrict__ coefficients, const int* __restrict__ sides,
+                                        const int* __restrict__ table, int parts, int planes, int rows, int words,
+                                        int end, float w_z, float w_y, float w_x) {
+    change_parts<TELL>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words, end,
+                       {w_z, w_y, w_x});
+}

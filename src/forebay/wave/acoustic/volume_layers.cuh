@@ -1,0 +1,292 @@
+// What absorbing layers change in three dimensions: the twin of cpu_layers.py; layers.py says what is computed.
+//
+// Where a thread marches along a layer's axis, the memory of the layer goes along with it and is read and written once,
+// in the pass of the stencil (`Layer`). What else there is of layers takes its change from the older field before the
+// step: all of those along rows, and those across rows where threads march along another axis.
+
+// A layer on one side of an axis: 0 for planes, 1 for rows, 2 for words. Places and counts are in those.
+struct Side {
+    int axis, start, count, lead, trail;
+    u32 memory, size;  // where its memory of fluxes begins, and how long it is: that of curvatures follows
+    u32 coefficients;  // where a, b, and both for the half points begin, in numbers
+};
+
+__device__ inline Side side_of(const int* __restrict__ table, int number) {
+    const int* at = table + 8 * number;
+    return {__ldg(at),
+            __ldg(at + 1),
+            __ldg(at + 2),
+            __ldg(at + 3),
+            __ldg(at + 4),
+            static_cast<u32>(__ldg(at + 5)),
+            static_cast<u32>(__ldg(at + 6)),
+            static_cast<u32>(__ldg(at + 7))};
+}
+
+enum Kind {
+    NONE,
+    FORWARD,
+    BACK,  // the transpose
+    TELL,  // what the last step back has changed
+};
+
+// The fluxes of both memories around a point in a step back. With m and n the stretched memories of curvatures and
+// fluxes, r_i = n_i + m_{i-1} - m_i, and the change is sum_j f_j (r_{i+1-j} - r_{i+j}).
+struct Returned {
+    float4 r[2 * RADIUS];  // the last one the newest
+    float4 before;         // m of the point before that
+
+    __device__ void push(float4 newest) {
+#pragma unroll
+        for (int j = 0; j < 2 * RADIUS - 1; ++j) r[j] = r[j + 1];
+        r[2 * RADIUS - 1] = newest;
+    }
+
+    __device__ float4 change() const {
+        float4 total = times(F.c[1], minus(r[RADIUS - 1], r[RADIUS]));
+#pragma unroll
+        for (int j = 2; j <= RADIUS; ++j) total = fused(F.c[j], minus(r[RADIUS - j], r[RADIUS - 1 + j]), total);
+        return total;
+    }
+};
+
+// A line through a layer, along its axis.
+template <Kind KIND>
+struct Layer {
+    float4 *psi, *zeta;  // of the layer's first point
+    i64 stride;
+    const float* ab;
+    int count;
+    bool live;
+    float4 flux;  // stretched, into the point: of a step forward
+    Returned returned;
+
+    // The points whose memory of fluxes and of curvatures a step needs at point k.
+    __device__ int of_flux(int k) const { return KIND == FORWARD ? (k + 1 < count ? k + 1 : 0) : k + RADIUS; }
+    __device__ int of_curve(int k) const { return KIND == FORWARD ? k : k + RADIUS; }
+    __device__ bool remembers(int k) const { return of_curve(k) >= 0 && of_curve(k) < count; }
+
+    // Tell what a point of a step forward changes, whose curvature is known, and remember.
+    __device__ float4 forward(int k, const float4 (&planes)[QUEUE], float4 curve, float4 ahead, float4 bent) {
+        if (k < 0 || k >= count) return {};
+        const int next = of_flux(k);  // of the last point 0, whose coefficients are 0
+        float4 flow = {};
+#pragma unroll
+        for (int j = 1; j <= RADIUS; ++j) flow = fused(F.c[j], minus(planes[RADIUS + j], planes[RADIUS + 1 - j]), flow);
+        const float4 later = fused(__ldg(ab + 2 * count + next), flow, times(__ldg(ab + 3 * count + next), ahead));
+        const float4 shift = minus(later, flux);
+        const float4 curved = fused(__ldg(ab + k), plus(curve, shift), times(__ldg(ab + count + k), bent));
+        flux = later;
+        if (live && next) __stcs(psi + next * stride, later);
+        if (live) __stcs(zeta + k * stride, curved);
+        return plus(shift, curved);
+    }
+
+    // Take what a point i of a step back remembers further, with the field there and before, for the points around it.
+    __device__ void push(int i, float4 here, float4 last, float4 flux_of, float4 bent) {
+        float4 m = {}, r = returned.before;
+        if (i >= 0 && i < count) {
+            const float4 curved = KIND == TELL ? bent : fused(__ldg(ab + count + i), bent, here);
+            m = times(__ldg(ab + i), curved);
+            r = minus(r, m);
+            float4 later = flux_of;
+            if (KIND != TELL) {
+                const float4 jump = minus(plus(last, returned.before), plus(here, m));
+                later = fused(__ldg(ab + 3 * count + i), flux_of, jump);
+                if (live) __stcs(zeta + i * stride, curved);
+                if (live && i) __stcs(psi + i * stride, later);
+            }
+            if (i) r = fused(__ldg(ab + 2 * count + i), later, r);
+        }
+        returned.push(r);
+        returned.before = m;
+    }
+};
+
+// The line of a layer across rows that leads through a place of its other axis and a word.
+template <Kind KIND>
+__device__ inline Layer<KIND> layer_of(const Side& side, float4* memory, const float* coefficients, int rows, int words,
+                                       int other, int word, bool live) {
+    const i64 stride = side.axis == 0 ? static_cast<i64>(rows) * words : words;
+    const i64 across = side.axis == 0 ? words : static_cast<i64>(side.count) * words;
+    float4* psi = memory + side.memory + other * across + word;
+    return {psi, psi + side.size, stride, coefficients + side.coefficients, side.count, live, {}, {}};
+}
+
+// Where changes go: taken from the older field, times the squared velocity; or added to a total, times another field.
+struct Target {
+    float4* field;
+    const float4* beside;
+    float factor;
+
+    __device__ void add(i64 at, float4 change) const {
+        field[at] = fused(times(factor, __ldg(beside + at)), change, field[at]);
+    }
+};
+
+// A line across rows by itself.
+template <Kind KIND>
+__device__ inline void change_across(const float4* __restrict__ p, const Target& target, Layer<KIND> line,
+                                     const Side& side, i64 first, i64 stride, float w) {
+    if constexpr (KIND == FORWARD) {
+        float4 planes[QUEUE];
+#pragma unroll
+        for (int j = 1; j < QUEUE; ++j) planes[j] = __ldg(p + first + (j - 1 - RADIUS) * stride);
+        for (int k = 0; k < side.count; ++k) {
+#pragma unroll
+            for (int j = 0; j < QUEUE - 1; ++j) planes[j] = planes[j + 1];
+            planes[QUEUE - 1] = __ldg(p + first + (k + RADIUS) * stride);
+            float4 curve = times(S.c[0], planes[RADIUS]);
+#pragma unroll
+            for (int j = 1; j <= RADIUS; ++j) {
+                curve = fused(S.c[j], plus(planes[RADIUS - j], planes[RADIUS + j]), curve);
+            }
+            const float4 ahead = line.psi[line.of_flux(k) * line.stride], bent = line.zeta[k * line.stride];
+            target.add(first + k * stride, times(w, line.forward(k, planes, curve, ahead, bent)));
+        }
+    } else {
+        float4 last = {};
+        for (int i = 0; i < side.count + 2 * RADIUS; ++i) {
+            float4 here = {}, flux = {}, bent = {};
+            if (i < side.count) {
+                if (KIND != TELL) here = __ldg(p + first + i * stride);
+                flux = line.psi[i * line.stride];
+                bent = line.zeta[i * line.stride];
+            }
+            line.push(i, here, last, flux, bent);
+            last = here;
+            const int k = i - RADIUS;
+            if (k >= -side.lead && k < side.count + side.trail) {
+                target.add(first + k * stride, times(w, line.returned.change()));
+            }
+        }
+    }
+}
+
+// Layers along rows: a thread a word, and whole rows a thread block. `rows` is how many of them are left.
+template <Kind KIND>
+__device__ inline void change_along(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
+                                    const float* __restrict__ ab, const Side& side, i64 field_row, i64 memory_row,
+                                    int k, bool live, float w) {
+    __shared__ float4 beside[MOST];
+    const int number = threadIdx.x, count = side.count;
+    const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
+    const bool inside = live && k >= 0 && k < count;
+    float4 *psi = memory + side.memory + memory_row + k, *zeta = psi + side.size;
+    const i64 at = field_row + side.start + k;
+    if constexpr (KIND == FORWARD) {
+        float4 curve = {}, later = {};
+        if (inside) {
+            const float4 left = __ldg(p + at - 1), centre = __ldg(p + at), right = __ldg(p + at + 1);
+            const float row[12] = {left.x,   left.y,   left.z,  left.w,  centre.x, centre.y,
+                                   centre.z, centre.w, right.x, right.y, right.z,  right.w};
+            float flow[4], bend[4];
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                flow[i] = 0;
+                bend[i] = S.c[0] * row[4 + i];
+#pragma unroll
+                for (int j = 1; j <= RADIUS; ++j) {
+                    flow[i] = fmaf(F.c[j], row[3 + i + j] - row[4 + i - j], flow[i]);
+                    bend[i] = fmaf(S.c[j], row[4 + i - j] + row[4 + i + j], bend[i]);
+                }
+            }
+            curve = make_float4(bend[0], bend[1], bend[2], bend[3]);
+            const float4 flux = make_float4(flow[0], flow[1], flow[2], flow[3]);
+            later = fused(word_of(half_a, k), flux, times(word_of(half_b, k), *psi));
+            *psi = later;
+        }
+        beside[number] = later;
+        __syncthreads();
+        if (!inside) return;
+        const float next = k + 1 < count ? beside[number + 1].x : 0;
+        const float4 shift = minus(make_float4(later.y, later.z, later.w, next), later);
+        const float4 curved = fused(word_of(a, k), plus(curve, shift), times(word_of(b, k), *zeta));
+        *zeta = curved;
+        target.add(at, times(w, plus(shift, curved)));
+    } else {
+        float4 m = {}, stretched = {}, bent = {};
+        if (inside) {
+            const float4 here = KIND == TELL ? float4{} : __ldg(p + at);
+            bent = KIND == TELL ? *zeta : fused(word_of(b, k), *zeta, here);
+            if (KIND != TELL) *zeta = bent;
+            m = times(word_of(a, k), bent);
+            stretched = plus(here, m);
+        }
+        beside[number] = make_float4(stretched.w, m.w, 0, 0);
+        __syncthreads();
+        // What lies before a layer, and before a row, is none of it.
+        const bool follows = live && k > 0 && k <= count;
+        const float before = follows ? beside[number - 1].x : 0, m_before = follows ? beside[number - 1].y : 0;
+        float4 r = minus(make_float4(m_before, m.x, m.y, m.z), m);
+        if (inside) {
+            float4 later = *psi;
+            if (KIND != TELL) {
+                const float4 jump = make_float4(before - stretched.x, stretched.x - stretched.y,
+                                                stretched.y - stretched.z, stretched.z - stretched.w);
+                later = fused(word_of(half_b, k), later, jump);
+                *psi = later;
+            }
+            r = fused(word_of(half_a, k), later, r);
+        }
+        __syncthreads();
+        beside[number] = r;
+        __syncthreads();
+        if (!live) return;
+        const float4 left = k > -side.lead ? beside[number - 1] : float4{};
+        const float4 end = make_float4(k + 1 == count ? m.w : 0, 0, 0, 0);
+        const float4 right = k + 1 < count + side.trail ? beside[number + 1] : end;
+        const float row[12] = {left.x, left.y, left.z,  left.w,  r.x,     r.y,
+                               r.z,    r.w,    right.x, right.y, right.z, right.w};
+        float total[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            total[i] = F.c[1] * (row[4 + i] - row[5 + i]);
+#pragma unroll
+            for (int j = 2; j <= RADIUS; ++j) total[i] = fmaf(F.c[j], row[5 + i - j] - row[4 + i + j], total[i]);
+        }
+        target.add(at, times(w, make_float4(total[0], total[1], total[2], total[3])));
+    }
+}
+
+// A part of a side that is computed by itself: from one place of its other axis to another, and of which block on.
+struct Part {
+    int first, side, from, to;
+};
+
+__device__ inline Part part_of(const int* __restrict__ table, int parts, int block) {
+    int number = parts - 1;
+    while (number && block < __ldg(table + 4 * number)) --number;
+    const int* at = table + 4 * number;
+    return {__ldg(at), __ldg(at + 1), __ldg(at + 2), __ldg(at + 3)};
+}
+
+// Do what a thread block has of the parts.
+template <Kind KIND>
+__device__ inline void change_parts(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
+                                    const float* __restrict__ coefficients, const int* __restrict__ sides,
+                                    const int* __restrict__ table, int parts, int planes, int rows, int words, int end,
+                                    const Weights& w) {
+    const Part part = part_of(table, parts, blockIdx.x);
+    const Side side = side_of(sides, part.side);
+    const int block = blockIdx.x - part.first;
+    const i64 plane = static_cast<i64>(rows) * words;
+    if (side.axis == 2) {
+        const int lead = KIND == FORWARD ? 0 : side.lead, trail = KIND == FORWARD ? 0 : side.trail;
+        const int extent = lead + side.count + trail, together = blockDim.x / extent;
+        const int mine = threadIdx.x / extent, inner = rows - 2 * RADIUS;
+        const int number = part.from + block * together + mine;
+        const bool live = mine < together && number < part.to;
+        const i64 row = (RADIUS + number / inner) * static_cast<i64>(rows) + RADIUS + number % inner;
+        change_along<KIND>(p, target, memory, coefficients + side.coefficients, side, row * words, row * side.count,
+                           static_cast<int>(threadIdx.x) % extent - lead, live, w.x);
+        return;
+    }
+    const int columns = (end + 3) / 4 - 1, number = block * static_cast<int>(blockDim.x) + threadIdx.x;
+    const int other = part.from + number / columns, word = 1 + number % columns;
+    if (other >= part.to) return;
+    const i64 stride = side.axis == 0 ? plane : words, across = side.axis == 0 ? words : plane;
+    const Layer<KIND> line = layer_of<KIND>(side, memory, coefficients, rows, words, other, word, true);
+    change_across<KIND>(p, target, line, side, side.start * stride + other * across + word, stride,
+                        side.axis == 0 ? w.z : w.y);
+}
