@@ -86,13 +86,22 @@ template <typename Call> static void take_turns(unsigned count, Call call)
         }
 }
 static float exchanged[1024];
-static float __shfl_xor_sync(unsigned, float value, int apart)
+static float of_lane(float value, int other, bool there)
 {
     exchanged[own] = value;
     wait_for_others();
-    const float other = exchanged[own ^ apart];
+    const float found = there ? exchanged[other] : value;
     wait_for_others();
-    return other;
+    return found;
+}
+static float __shfl_xor_sync(unsigned, float value, int apart) { return of_lane(value, own ^ apart, true); }
+static float __shfl_up_sync(unsigned, float value, int apart, int width)
+{
+    return of_lane(value, own - apart, own % width >= apart);
+}
+static float __shfl_down_sync(unsigned, float value, int apart, int width)
+{
+    return of_lane(value, own + apart, own % width + apart < width);
 }
 #include SOURCE
 

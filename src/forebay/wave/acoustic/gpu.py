@@ -19,13 +19,11 @@ from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import Device, Launch
-from forebay.wave.kernels.rows import Rows
+from forebay.wave.kernels.rows import WORD, Rows
 from forebay.wave.kernels.variant import Variant, chunk_of
 from forebay.wave.survey.points import Points
 
 SOURCE = Path(__file__).parent / "acoustic.cu"
-WORD = 4
-"""Points of a word, as in the source, and the largest radius."""
 PITCH = 8
 """Points to whose multiples rows are filled up: 32 bytes, which a cache moves at once."""
 THREADS = 128

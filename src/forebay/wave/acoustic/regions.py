@@ -1,108 +1,153 @@
 """How a volume is parted among the thread blocks of a GPU: what each marches through, and which layers it knows.
 
 Threads that march along the axis of a layer carry its memory with them. So the layers of planes are regions in which
-threads march along planes, and between these the layers of rows are regions in which they march along rows. What is
-left knows nothing of layers. Layers of rows inside those of planes, and all layers along rows, are computed by
-themselves before a step: parts, which the stencils then need not look for.
+threads march along planes, and between these the layers of rows are regions in which they march along rows. Layers along
+rows are regions between both, whose thread blocks have all words of such a layer. What is left knows nothing of
+layers. Where layers meet, those that a region does not know are computed before a step: parts, which the stencils
+then need not look for.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.acoustic.layers import Side
+from forebay.wave.kernels.rows import WORD
 
 Span = tuple[int, int]
 
 
+LANES = 32
+"""Threads that can tell each other what they know: the widest layer along rows that is a region, in words."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """Places along each axis; along rows they are words."""
+
+    planes: Span
+    rows: Span
+    words: Span
+
+
 @dataclass(frozen=True)
 class Region:
-    """A box whose threads march along an axis, from the first to the last of `march`, and own `lines` of the other."""
+    """A box whose threads march along an axis."""
 
     axis: int
-    march: Span
-    lines: Span
+    box: Box
     side: int | None = None
-    """the layer along whose axis they march, whose whole extent it is"""
+    """the layer along the march, whose whole extent it is"""
+    along: int | None = None
+    """the layer along rows"""
+
+    @property
+    def march(self) -> Span:
+        """Places along the march."""
+        return self.box.rows if self.axis else self.box.planes
+
+    @property
+    def lines(self) -> Span:
+        """Places of the other axis across rows."""
+        return self.box.planes if self.axis else self.box.rows
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a layer that is computed by itself: lines of its other axis, or rows, where it lies along them."""
+    """A part of a layer that is computed by itself, of which the planes and the rows across its axis count."""
 
     side: int
-    lines: Span
+    planes: Span
+    rows: Span
 
 
-def regions_of(sides: Sequence[Side], planes: Span, rows: Span) -> list[Region]:
+@dataclass(frozen=True)
+class Tiles:
+    """How a region is cut into thread blocks: words and lines of each, and how far it marches."""
+
+    words: int
+    lines: int
+    chunk: int
+
+
+def regions_of(sides: Sequence[Side], whole: Box) -> list[Region]:
     """Part all computed points of a volume into regions; those without layers come first, since they take longest.
 
     Examples
     --------
-    >>> regions_of([], (4, 20), (4, 30))
-    [Region(axis=0, march=(4, 20), lines=(4, 30), side=None)]
+    >>> regions_of([], Box((4, 20), (4, 30), (1, 9)))
+    [Region(axis=0, box=Box(planes=(4, 20), rows=(4, 30), words=(1, 9)), side=None, along=None)]
     """
-    layers, plain = [], []
-    for span, side in _spans(sides, 0, planes):
+    layers, narrow, plain = [], [], []
+    for planes, side in _spans(sides, 0, whole.planes):
         if side is not None:
-            layers.append(Region(0, span, rows, side))
+            layers.append(Region(0, Box(planes, whole.rows, whole.words), side))
             continue
-        for across, other in _spans(sides, 1, rows):
-            if other is None:
-                plain.append(Region(0, span, across))
-            else:
-                layers.append(Region(1, across, span, other))
-    return plain + layers
+        for rows, other in _spans(sides, 1, whole.rows):
+            if other is not None:
+                layers.append(Region(1, Box(planes, rows, whole.words), other))
+                continue
+            for words, along in _spans(sides, 2, whole.words):
+                region = Region(0, Box(planes, rows, words), along=along)
+                (plain if along is None else narrow).append(region)
+    return plain + narrow + layers
 
 
-def parts_of(sides: Sequence[Side], planes: Span, rows: Span, *, everything: bool = False) -> list[Part]:
-    """Return what no region knows of the layers, or all of them."""
+def parts_of(sides: Sequence[Side], whole: Box) -> list[Part]:
+    """Return what no region knows of the layers."""
     parts = []
-    lines = (planes[1] - planes[0]) * (rows[1] - rows[0])
     for number, side in enumerate(sides):
-        if side.axis == 2:
-            parts.append(Part(number, (0, lines)))
-        elif everything:
-            parts.append(Part(number, rows if side.axis == 0 else planes))
-        elif side.axis == 1:
-            parts += [Part(number, span) for span, layer in _spans(sides, 0, planes) if layer is not None]
+        for planes, layer in _spans(sides, 0, whole.planes):
+            if side.axis > 0 and layer is not None:
+                parts.append(Part(number, planes, whole.rows))
+            elif side.axis == 2:
+                around = [rows for rows, other in _spans(sides, 1, whole.rows) if other is not None]
+                parts += [Part(number, planes, rows) for rows in ([whole.rows] if wide(side) else around)]
     return parts
 
 
-def region_table(
-    regions: Sequence[Region], across: int, chunk: Callable[[int, int], int]
-) -> tuple[NDArray[np.int32], int]:
-    """Return the rows that the kernels read, and how many units of work there are.
+def all_parts(sides: Sequence[Side], whole: Box) -> list[Part]:
+    """Return all layers as parts."""
+    return [Part(number, whole.planes, whole.rows) for number in range(len(sides))]
 
-    Parameters
-    ----------
-    regions : sequence of Region
-        In the order in which they begin.
-    across : int
-        Lines that a thread block owns.
-    chunk : callable
-        Chooses how far a thread marches, for so many thread blocks across and so many places. Through a layer
-        it marches in one go.
-    """
-    table, units = [], 0
+
+def wide(side: Side) -> bool:
+    """Tell whether a layer along rows has more words than a region may."""
+    return extent(side) > LANES
+
+
+def extent(side: Side) -> int:
+    """Return how many points, or words along rows, a layer has with all that a step back changes."""
+    points = side.lead + side.count + side.trail
+    return points // WORD if side.axis == 2 else points
+
+
+def region_table(regions: Sequence[Region], tiles: Callable[[Region], Tiles]) -> tuple[NDArray[np.int32], int]:
+    """Return the rows that the kernels read, and how many thread blocks there are."""
+    table, blocks = [], 0
     for region in regions:
-        length, blocks = region.march[1] - region.march[0], -(-(region.lines[1] - region.lines[0]) // across)
-        step = chunk(blocks, length) if region.side is None else length
-        number = 0 if region.side is None else region.side + 1
-        table.append((units, region.axis, *region.march, step, *region.lines, blocks, number))
-        units += blocks * -(-length // step)
-    return np.array(table, np.int32).reshape(-1, 9), units
+        cut, words = tiles(region), region.box.words
+        across, columns = -(-_length(region.lines) // cut.lines), -(-_length(words) // cut.words)
+        layers = (0 if side is None else side + 1 for side in (region.side, region.along))
+        table.append((blocks, region.axis, *region.march, cut.chunk, *region.lines, across, *words, columns, *layers))
+        blocks += columns * across * -(-_length(region.march) // cut.chunk)
+    return np.array(table, np.int32), blocks
 
 
-def part_table(parts: Iterable[Part], blocks: Callable[[Part], int]) -> tuple[NDArray[np.int32], int]:
+def part_table(parts: Sequence[Part], blocks_of: Callable[[Part], int]) -> tuple[NDArray[np.int32], int]:
     """Return the rows that the kernels read, and how many thread blocks there are, of which each part has so many."""
-    table, units = [], 0
+    table, blocks = [], 0
     for part in parts:
-        table.append((units, part.side, *part.lines))
-        units += blocks(part)
-    return np.array(table, np.int32).reshape(-1, 4), units
+        first = part.planes[0], _length(part.planes), part.rows[0], _length(part.rows)
+        table.append((blocks, part.side, *first))
+        blocks += blocks_of(part)
+    return np.array(table, np.int32), blocks
+
+
+def _length(span: Span) -> int:
+    return span[1] - span[0]
 
 
 def _spans(sides: Sequence[Side], axis: int, whole: Span) -> list[tuple[Span, int | None]]:
@@ -110,8 +155,9 @@ def _spans(sides: Sequence[Side], axis: int, whole: Span) -> list[tuple[Span, in
     spans: list[tuple[Span, int | None]] = []
     at = whole[0]
     for number, side in enumerate(sides):
-        if side.axis == axis:
-            first, last = side.start - side.lead, side.start + side.count + side.trail
+        if side.axis == axis and not (axis == 2 and wide(side)):
+            first = (side.start - side.lead) // (WORD if axis == 2 else 1)
+            last = first + extent(side)
             spans += [((at, first), None)] if first > at else []
             spans.append(((first, last), number))
             at = last

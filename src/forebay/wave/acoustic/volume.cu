@@ -24,6 +24,9 @@
 #ifndef STAGES  // planes by which copies into shared memory are ahead; in layers one less, since they take more of it
 #define STAGES 3
 #endif
+#ifndef NARROW  // threads of a tile along rows, in layers along them: all words of such a layer
+#define NARROW 8
+#endif
 #ifndef MOST  // threads of a thread block that is no tile
 #define MOST 1024
 #endif
@@ -31,8 +34,7 @@
 #include "words.cuh"
 #include "volume_layers.cuh"
 
-constexpr int PITCH = BLOCK_X + 2, TILE = (BLOCK_Y + 2 * RADIUS) * PITCH;
-constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
+constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y;
 
 __device__ inline void copy_ahead(float4* to, const float4* from) {
 #ifdef __CUDA_ARCH__
@@ -58,17 +60,19 @@ __device__ inline void wait_for_stage() {
     __syncthreads();
 }
 
-// A box in which threads march along an axis, from `begin` to `end` in chunks, and own `from` to `to` of the other.
+// A box in which threads march along an axis, from `begin` to `end` in chunks, and own lines of the other and words.
 struct Region {
-    int first, axis, begin, end, chunk, from, to, across, side;
+    int first, axis, begin, end, chunk, line, lines_end, across, word, words_end, columns;
+    int side;   // the layer along the march, counted from 1, or none
+    int along;  // the layer along rows
 };
 
 __device__ inline Region region_of(const int* __restrict__ table, int regions, int unit) {
     int number = regions - 1;
-    while (number && unit < __ldg(table + 9 * number)) --number;
-    const int* at = table + 9 * number;
-    return {__ldg(at),     __ldg(at + 1), __ldg(at + 2), __ldg(at + 3), __ldg(at + 4),
-            __ldg(at + 5), __ldg(at + 6), __ldg(at + 7), __ldg(at + 8)};
+    while (number && unit < __ldg(table + 13 * number)) --number;
+    const int* at = table + 13 * number;
+    return {__ldg(at),     __ldg(at + 1), __ldg(at + 2), __ldg(at + 3),  __ldg(at + 4),  __ldg(at + 5), __ldg(at + 6),
+            __ldg(at + 7), __ldg(at + 8), __ldg(at + 9), __ldg(at + 10), __ldg(at + 11), __ldg(at + 12)};
 }
 
 // The extents of a field, in words along rows, and one past the last computed point of a row.
@@ -83,20 +87,20 @@ struct Memory {
     const int* sides;
 };
 
-template <int k>
+template <int k, int PITCH>
 __device__ inline void add_neighbours(const float4* at, const float (&row)[12], const float4 (&planes)[QUEUE],
                                       float4& in_march, float4& across, float4& in_x) {
     if constexpr (k <= RADIUS) {
         in_march = fused(S.c[k], plus(planes[RADIUS - k], planes[RADIUS + k]), in_march);
         across = fused(S.c[k], plus(at[-k * PITCH], at[k * PITCH]), across);
         in_x = fused(S.c[k], along_row<k>(row), in_x);
-        add_neighbours<k + 1>(at, row, planes, in_march, across, in_x);
+        add_neighbours<k + 1, PITCH>(at, row, planes, in_march, across, in_x);
     }
 }
 
 // Call `job` for every word that a thread owns in a region, with its place, its points, their Laplacian with what the
-// layer along the march changes in it, and the words of the job's two fields.
-template <Kind KIND, typename Job>
+// layer along the march or that along rows changes in it, and the words of the job's two fields.
+template <Kind KIND, Kind ALONG, typename Job>
 __device__ inline void march(const float4* __restrict__ p, const Extents& extents, const Region& region,
                              const Memory& memory, const Weights& w, const Job& job) {
 #ifdef __CUDA_ARCH__
@@ -104,13 +108,17 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
 #else
     static float4 shared[1 << 14];
 #endif
-    constexpr int OWN = KIND == NONE ? 2 : 4, AHEAD = KIND == NONE ? STAGES : STAGES - 1, DEPTH = RADIUS + 1 + AHEAD;
+    constexpr bool PLAIN = KIND == NONE && ALONG == NONE;
+    constexpr int OWN = PLAIN ? 2 : 4, AHEAD = PLAIN ? STAGES : STAGES - 1, DEPTH = RADIUS + 1 + AHEAD;
+    constexpr int WIDE = ALONG == NONE ? BLOCK_X : NARROW, HIGH = TILE_THREADS / WIDE, PITCH = WIDE + 2;
+    constexpr int TILE = (HIGH + 2 * RADIUS) * PITCH, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
     const int number = threadIdx.y * BLOCK_X + threadIdx.x, words = extents.words;
-    const int unit = blockIdx.y - region.first, part = unit / region.across;
-    const int first_word = 1 + blockIdx.x * BLOCK_X, word = first_word + threadIdx.x;
-    const int first_line = region.from + unit % region.across * BLOCK_Y, line = first_line + threadIdx.y;
+    const int column = number % WIDE, height = number / WIDE;
+    const int unit = blockIdx.x - region.first, tile = unit / region.columns, part = tile / region.across;
+    const int first_word = region.word + unit % region.columns * WIDE, word = first_word + column;
+    const int first_line = region.line + tile % region.across * HIGH, line = first_line + height;
     const int begin = region.begin + part * region.chunk, end = min(begin + region.chunk, region.end);
-    const bool live = 4 * word < extents.end && line < region.to;
+    const bool live = word < region.words_end && line < region.lines_end;
     const i64 plane = static_cast<i64>(extents.rows) * words;
     const i64 stride = region.axis ? words : plane, across = region.axis ? plane : words;
     const int lines = region.axis ? extents.planes : extents.rows;
@@ -120,10 +128,10 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     i64 from[SHARE];
 #pragma unroll
     for (int i = 0; i < SHARE; ++i) {
-        const int place = number + i * TILE_THREADS, row = place / PITCH, column = place % PITCH;
-        const bool there = place < TILE && first_line - RADIUS + row < lines && first_word - 1 + column < words;
+        const int place = number + i * TILE_THREADS, row = place / PITCH, at = first_word - 1 + place % PITCH;
+        const bool there = place < TILE && first_line - RADIUS + row < lines && at < words;
         to[i] = there ? place : -1;
-        from[i] = (first_line - RADIUS + row) * across + first_word - 1 + column;
+        from[i] = (first_line - RADIUS + row) * across + at;
     }
     const auto copy_plane = [&](int m, int slot) {
 #pragma unroll
@@ -139,6 +147,11 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         layer = layer_of<KIND>(side, memory.values, memory.coefficients, extents.rows, words, line, word, live);
         start = side.start;
     }
+    RowLayer<ALONG> row_layer = {};
+    if constexpr (ALONG != NONE) {
+        const Side side = side_of(memory.sides, region.along - 1);
+        row_layer = row_layer_of<ALONG>(side, memory.values, memory.coefficients, extents.rows, line, word, live);
+    }
     float4* own = shared + DEPTH * TILE + number;
     i64 here = begin * stride + line * across + word;
     const auto copy_own = [&](int m, i64 at, int slot) {
@@ -149,6 +162,10 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
             if (!layer.remembers(m - start)) return;
             copy_ahead(own + (slot * OWN + 2) * TILE_THREADS, layer.psi + layer.of_flux(m - start) * layer.stride);
             copy_ahead(own + (slot * OWN + 3) * TILE_THREADS, layer.zeta + layer.of_curve(m - start) * layer.stride);
+        } else if constexpr (ALONG != NONE) {
+            if (!row_layer.inside) return;
+            copy_ahead(own + (slot * OWN + 2) * TILE_THREADS, row_layer.psi + m * row_layer.stride);
+            copy_ahead(own + (slot * OWN + 3) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
         }
     };
 
@@ -180,14 +197,14 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0, later = AHEAD;  // slots in shared memory
     for (int m = begin; m < end; ++m, here += stride) {
         const int z = region.axis ? line : m, y = region.axis ? m : line;
-        const typename Job::Seen seen = KIND == NONE ? job.look(z, y, word, live) : typename Job::Seen{};
+        const typename Job::Seen seen = PLAIN ? job.look(z, y, word, live) : typename Job::Seen{};
         wait_for_stage<AHEAD - 1>();
         if (m + AHEAD < end) {
             copy_plane(m + AHEAD + RADIUS, next);
             copy_own(m + AHEAD, here + AHEAD * stride, later);
         }
         end_of_stage();
-        const float4* centre = shared + (threadIdx.y + RADIUS) * PITCH + threadIdx.x + 1;
+        const float4* centre = shared + (height + RADIUS) * PITCH + column + 1;
         const float4* at = centre + now * TILE;
 #pragma unroll
         for (int k = 0; k < QUEUE - 1; ++k) planes[k] = planes[k + 1];
@@ -196,7 +213,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         const float row[12] = {left.x, left.y, left.z,  left.w,  c.x,     c.y,
                                c.z,    c.w,    right.x, right.y, right.z, right.w};
         float4 in_march = times(S.c[0], c), in_line = in_march, in_x = in_march;
-        add_neighbours<1>(at, row, planes, in_march, in_line, in_x);
+        add_neighbours<1, PITCH>(at, row, planes, in_march, in_line, in_x);
         const float4* loaded = own + mine * OWN * TILE_THREADS;
         if constexpr (KIND == FORWARD) {
             const float4 ahead = loaded[2 * TILE_THREADS], bent = loaded[3 * TILE_THREADS];
@@ -206,10 +223,15 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
                        loaded[3 * TILE_THREADS]);
             in_march = plus(in_march, layer.returned.change());
         }
+        if constexpr (ALONG == FORWARD) {
+            in_x = plus(in_x, row_layer.forward(m, row, in_x, loaded[2 * TILE_THREADS], loaded[3 * TILE_THREADS]));
+        } else if constexpr (ALONG == BACK) {
+            in_x = plus(in_x, row_layer.back(m, c, loaded[2 * TILE_THREADS], loaded[3 * TILE_THREADS]));
+        }
         const float4 lap = fused(w.x, in_x, fused(w_across, in_line, times(w_march, in_march)));
         if (live) {
             job.finish(here, z, y, word, c, lap, loaded[0], loaded[TILE_THREADS],
-                       KIND == NONE ? seen : job.look(z, y, word, live));
+                       PLAIN ? seen : job.look(z, y, word, live));
         }
         now = now + 1 < DEPTH ? now + 1 : 0;
         front = front + 1 < DEPTH ? front + 1 : 0;
@@ -298,12 +320,13 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
             float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
             const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
             float w_z, float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.y);
+    const Region region = region_of(table, regions, blockIdx.x);
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<FORWARD>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.side) return march<FORWARD, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.along) return march<NONE, FORWARD>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
 }
 
 // Step once back: the transpose.
@@ -312,12 +335,13 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
             float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
             const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
             float w_z, float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.y);
+    const Region region = region_of(table, regions, blockIdx.x);
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.side) return march<BACK, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.along) return march<NONE, BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
 }
 
 // Step once back, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
@@ -329,14 +353,15 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
                       const float4* __restrict__ seen, float4* __restrict__ image, float4* __restrict__ light,
                       float factor, int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
                       int seen_words) {
-    const Region region = region_of(table, regions, blockIdx.y);
+    const Region region = region_of(table, regions, blockIdx.x);
     const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
     const Advance step = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const AdvanceAndImage job = {step, old, squared, window, seen, image, light, factor};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.side) return march<BACK, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (region.along) return march<NONE, BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
 }
 
 // Add factor other lap(p) to a total.
@@ -344,27 +369,27 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
               const int* __restrict__ table, int regions, int planes, int rows, int words, int end, float w_z,
               float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.y);
-    march<NONE>(p, {planes, rows, words, end}, region, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
+    const Region region = region_of(table, regions, blockIdx.x);
+    march<NONE, NONE>(p, {planes, rows, words, end}, region, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
 }
 
 // What layers change that no stencil knows of, taken from the older field before a step.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ field,
                                   const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
                                   const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                  const int* __restrict__ table, int parts, int planes, int rows, int words, int end,
+                                  const int* __restrict__ table, int parts, int rows, int words, int first_word, int end,
                                   float w_z, float w_y, float w_x) {
-    change_parts<FORWARD>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words,
-                          end, {w_z, w_y, w_x});
+    change_parts<FORWARD>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words,
+                          first_word, end, {w_z, w_y, w_x});
 }
 
 // The same before a step back.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ field,
                                        const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
                                        const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                       const int* __restrict__ table, int parts, int planes, int rows, int words,
-                                       int end, float w_z, float w_y, float w_x) {
-    change_parts<BACK>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words, end,
+                                       const int* __restrict__ table, int parts, int rows, int words,
+                                       int first_word, int end, float w_z, float w_y, float w_x) {
+    change_parts<BACK>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words, first_word, end,
                        {w_z, w_y, w_x});
 }
 
@@ -372,8 +397,8 @@ extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __r
 extern "C" __global__ void changed_back(const float4* __restrict__ p, float4* __restrict__ field,
                                         const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
                                         const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                        const int* __restrict__ table, int parts, int planes, int rows, int words,
-                                        int end, float w_z, float w_y, float w_x) {
-    change_parts<TELL>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, planes, rows, words, end,
+                                        const int* __restrict__ table, int parts, int rows, int words,
+                                        int first_word, int end, float w_z, float w_y, float w_x) {
+    change_parts<TELL>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words, first_word, end,
                        {w_z, w_y, w_x});
 }

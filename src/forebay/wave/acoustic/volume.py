@@ -7,17 +7,35 @@ from typing import Any
 import numpy as np
 
 from forebay.wave.acoustic import gpu
-from forebay.wave.acoustic.gpu import WORD, GpuKernels
+from forebay.wave.acoustic.gpu import GpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
-from forebay.wave.acoustic.regions import Part, part_table, parts_of, region_table, regions_of
+from forebay.wave.acoustic.regions import (
+    LANES,
+    Box,
+    Part,
+    Region,
+    Tiles,
+    all_parts,
+    extent,
+    part_table,
+    parts_of,
+    region_table,
+    regions_of,
+    wide,
+)
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import Launch
-from forebay.wave.kernels.variant import Variant, chunk_of
+from forebay.wave.kernels.rows import WORD
+from forebay.wave.kernels.variant import Variant
 
 SOURCE = Path(__file__).parent / "volume.cu"
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=3)
 WORD_BYTES = 16
+WAVES = 6
+"""Thread blocks of the plain region for each that a multiprocessor has room for, so that all of them end together."""
+SHORTEST = 32
+"""Planes that are worth a march of their own."""
 
 
 def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], **options: Any) -> GpuKernels:
@@ -55,13 +73,12 @@ class VolumeKernels(GpuKernels):
         self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
     ) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        table, units = region_table(regions_of([], *self._inner), self.variant.block[1], self._chunk)
-        arguments = {"p": p, "total": total, "other": other, "factor": float(factor), "table": self._put("all", table)}
-        arguments |= {"regions": len(table)} | self._extents | self._spacing(weights)
-        self._marching("curvature", units, arguments)(self.device.stream())
+        arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
+        self._marching("curvature", "all", regions_of([], self._whole), layers, arguments, weights)(
+            self.device.stream()
+        )
         if layers.sides:
-            parts = parts_of(layers.sides, *self._inner, everything=True)
-            told = self._parts_launch("changed_back", "told", parts, layers, weights, back=True)
+            told = self._parts_launch("changed_back", all_parts(layers.sides, self._whole), layers, weights, back=True)
             told.set(p=p, old=total, beside=other, factor=float(factor), memory=pml)
             told(self.device.stream())
 
@@ -99,13 +116,36 @@ class VolumeKernels(GpuKernels):
         return {"planes": self._planes, "rows": self._rows, "words": self._words, "end": self._end}
 
     @property
-    def _inner(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """The planes and the rows that are computed."""
-        return (self.radius, self._planes - self.radius), (self.radius, self._rows - self.radius)
+    def _whole(self) -> Box:
+        """All computed points."""
+        planes, rows = ((self.radius, count - self.radius) for count in (self._planes, self._rows))
+        return Box(planes, rows, (self._first_word, -(-self._end // WORD)))
 
-    def _chunk(self, blocks: int, length: int) -> int:
-        """Choose how far threads march, `blocks` of whose thread blocks lie beside each other across rows."""
-        return chunk_of(3, (self._columns[0], blocks), length, self._slots, self.variant)
+    @property
+    def _first_word(self) -> int:
+        return (self.rows.before + self.radius) // WORD
+
+    def _tiles(self, layers: AcousticLayers, region: Region) -> Tiles:
+        """Cut a region; threads march through a layer in one go, and else so far that all multiprocessors are busy."""
+        words, lines = self.variant.block
+        if region.along is not None:
+            words, lines = self._narrow(layers), words * lines // self._narrow(layers)
+        length = region.march[1] - region.march[0]
+        return Tiles(words, lines, length if region.side is not None else -(-length // self._marches(length)))
+
+    def _marches(self, length: int) -> int:
+        """Choose in how many parts threads march: each begins with loads that another one makes too."""
+        if self.variant.chunks:
+            return self.variant.chunks
+        words, lines = self.variant.block
+        whole = self._whole
+        tiles = -(-(whole.words[1] - whole.words[0]) // words) * -(-(whole.rows[1] - whole.rows[0]) // lines)
+        return max(1, min(-(-WAVES * self._slots // tiles), length // SHORTEST))
+
+    def _narrow(self, layers: AcousticLayers) -> int:
+        """Return the threads of a tile along rows in layers along them."""
+        widest = max((extent(side) for side in layers.sides if side.axis == 2 and not wide(side)), default=1)
+        return next(words for words in (8, 16, LANES) if words >= widest)
 
     def _put(self, name: str, table: Any) -> Any:
         if name not in self._tabled:
@@ -127,56 +167,81 @@ class VolumeKernels(GpuKernels):
         return {"memory": None, "coefficients": self._tabled["coefficients"], "sides": self._tabled["sides"]}
 
     def _step_of(self, name: str, squared: Any, weights: Any, layers: AcousticLayers, more: dict[str, Any]) -> Launch:
-        table, units = region_table(regions_of(layers.sides, *self._inner), self.variant.block[1], self._chunk)
         arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
-        arguments |= {"table": self._put("regions", table), "regions": len(table), **self._extents}
-        arguments |= {"mirrored": self._mirrored, **self._spacing(weights), **more}
-        return self._marching(name, units, arguments)
+        regions = regions_of(layers.sides, self._whole)
+        return self._marching(name, "regions", regions, layers, arguments, weights, {"mirrored": self._mirrored}, more)
 
     def _change_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> Launch | None:
-        parts = parts_of(layers.sides, *self._inner)
+        parts = parts_of(layers.sides, self._whole)
         if not parts:
             return None
-        name = "change_back" if back else "change"
-        launch = self._parts_launch(name, name, parts, layers, weights, back=back)
+        launch = self._parts_launch("change_back" if back else "change", parts, layers, weights, back=back)
         launch.set(beside=squared, factor=-1.0)
         return launch
 
     def _parts_launch(
-        self, name: str, table_name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
+        self, name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
     ) -> Launch:
-        columns = -(-(self._end - WORD) // WORD)
-        extents = [side.count + back * (side.lead + side.trail) for side in layers.sides]
-        widest = max((extent // WORD for side, extent in zip(layers.sides, extents, strict=True) if side.axis == 2))
-        threads = max(gpu.THREADS, -(-widest // 32) * 32)
+        columns = self._whole.words[1] - self._whole.words[0]
+        along = [side.axis == 2 for side in layers.sides]
+        extents = [extent(side) if back else side.count // WORD for side in layers.sides]
+        widest = max((size for size, is_along in zip(extents, along, strict=True) if is_along), default=1)
+        threads = max(gpu.THREADS, -(-widest // LANES) * LANES)
 
         def blocks(part: Part) -> int:
-            lines = part.lines[1] - part.lines[0]
-            if layers.sides[part.side].axis == 2:
-                return -(-lines // (threads // (extents[part.side] // WORD)))
-            return -(-lines * columns // threads)
+            planes, rows = (span[1] - span[0] for span in (part.planes, part.rows))
+            if along[part.side]:
+                return -(-planes * rows // (threads // extents[part.side]))
+            return -(-(planes if layers.sides[part.side].axis else rows) * columns // threads)
 
         table, units = part_table(parts, blocks)
+        extra = {"rows": self._rows, "words": self._words, "first_word": self._first_word, "end": self._end}
         arguments = {"p": None, "old": None, "beside": None, "factor": 0.0, **self._layered(layers)}
-        arguments |= {"table": self._put(table_name, table), "parts": len(table), **self._extents}
-        return self._compiled(name, (units,), (threads,), arguments | self._spacing(weights), 0)
+        arguments |= {"table": self._put(name, table), "parts": len(table), **extra, **self._spacing(weights)}
+        return self._compiled(name, (units,), (threads,), arguments, layers, 0)
 
-    def _marching(self, name: str, units: int, arguments: dict[str, Any]) -> Launch:
-        along, across = self.variant.block
-        tile, own = (across + 2 * self.radius) * (along + 2), along * across
-        depth, stages = self.radius + 1, self._stages
-        words = max((depth + stages) * tile + (stages + 1) * 2 * own, (depth + stages - 1) * tile + stages * 4 * own)
-        grid = (self._columns[0], units)
-        return self._compiled(name, grid, self.variant.block, arguments, WORD_BYTES * words)
+    def _marching(
+        self,
+        name: str,
+        table_name: str,
+        regions: list[Region],
+        layers: AcousticLayers,
+        arguments: dict[str, Any],
+        weights: Any,
+        before: dict[str, Any] | None = None,
+        after: dict[str, Any] | None = None,
+    ) -> Launch:
+        table, units = region_table(regions, lambda region: self._tiles(layers, region))
+        arguments |= {"table": self._put(table_name, table), "regions": len(table), **self._extents}
+        arguments |= {**(before or {}), **self._spacing(weights), **(after or {})}
+        return self._compiled(name, (units,), self.variant.block, arguments, layers, self._shared(layers))
+
+    def _shared(self, layers: AcousticLayers) -> int:
+        """Return the bytes of shared memory of a tile: its planes, and what its threads load for themselves."""
+        threads, depth, narrow = self.variant.block[0] * self.variant.block[1], self.radius + 1, self._narrow(layers)
+        wide_tile, narrow_tile = (
+            (threads // words + 2 * self.radius) * (words + 2) for words in (self.variant.block[0], narrow)
+        )
+        stages = self._stages
+        plain = (depth + stages) * wide_tile + (stages + 1) * 2 * threads
+        layered = (depth + stages - 1) * max(wide_tile, narrow_tile) + stages * 4 * threads
+        return WORD_BYTES * max(plain, layered)
 
     @property
     def _stages(self) -> int:
         return max(2, self.variant.ahead)
 
     def _compiled(
-        self, name: str, grid: tuple[int, ...], block: tuple[int, ...], arguments: dict[str, Any], shared: int
+        self,
+        name: str,
+        grid: tuple[int, ...],
+        block: tuple[int, ...],
+        arguments: dict[str, Any],
+        layers: AcousticLayers,
+        shared: int,
     ) -> Launch:
         along, across = self.variant.block
         defines = {"RADIUS": self.radius, "BLOCK_X": along, "BLOCK_Y": across, "BLOCKS": self.variant.blocks}
-        kernel = self.device.kernel(SOURCE, name, defines | {"STAGES": self._stages}, shared)
+        defines |= {"STAGES": self._stages, "NARROW": self._narrow(layers)}
+        kernel = self.device.kernel(SOURCE, name, defines, shared)
         return Launch(self.device, kernel, grid, block, arguments, shared)

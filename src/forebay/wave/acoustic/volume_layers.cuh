@@ -1,8 +1,9 @@
 // What absorbing layers change in three dimensions: the twin of cpu_layers.py; layers.py says what is computed.
 //
 // Where a thread marches along a layer's axis, the memory of the layer goes along with it and is read and written once,
-// in the pass of the stencil (`Layer`). What else there is of layers takes its change from the older field before the
-// step: all of those along rows, and those across rows where threads march along another axis.
+// in the pass of the stencil (`Layer`). In layers along rows a warp has whole rows of the layer, and its threads tell
+// each other what they need (`RowLayer`). Where layers meet, all but the one of the march take their change from the
+// older field before the step.
 
 // A layer on one side of an axis: 0 for planes, 1 for rows, 2 for words. Places and counts are in those.
 struct Side {
@@ -113,6 +114,109 @@ __device__ inline Layer<KIND> layer_of(const Side& side, float4* memory, const f
     return {psi, psi + side.size, stride, coefficients + side.coefficients, side.count, live, {}, {}};
 }
 
+// The fluxes half a point before each of a word's points.
+__device__ inline float4 flow_of(const float (&row)[12]) {
+    float flow[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        flow[i] = 0;
+#pragma unroll
+        for (int j = 1; j <= RADIUS; ++j) flow[i] = fmaf(F.c[j], row[3 + i + j] - row[4 + i - j], flow[i]);
+    }
+    return make_float4(flow[0], flow[1], flow[2], flow[3]);
+}
+
+// What the r of a word and of those beside it change in a step back.
+__device__ inline float4 returned_of(const float (&row)[12]) {
+    float total[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+        total[i] = F.c[1] * (row[4 + i] - row[5 + i]);
+#pragma unroll
+        for (int j = 2; j <= RADIUS; ++j) total[i] = fmaf(F.c[j], row[5 + i - j] - row[4 + i + j], total[i]);
+    }
+    return make_float4(total[0], total[1], total[2], total[3]);
+}
+
+// A word of a layer along rows, whose neighbours are those of the threads beside this one.
+template <Kind KIND>
+struct RowLayer {
+    float4 *psi, *zeta;  // in the first plane
+    i64 stride;          // from plane to plane
+    float4 a, b, half_a, half_b;
+    int k, count;            // its number among the words of the layer
+    bool inside;             // whether the word is of the layer
+    bool first, last, near;  // whether the layer changes nothing before it and after it, and begins at or before it
+
+    // Tell what a step forward changes, and remember.
+    __device__ float4 forward(int m, const float (&row)[12], float4 curve, float4 flux, float4 bent) {
+        float4 later = {};
+        if (inside) later = fused(half_a, flow_of(row), times(half_b, flux));
+        const float next = __shfl_down_sync(0xffffffffu, later.x, 1, NARROW);
+        if (!inside) return {};
+        const float4 shift = minus(make_float4(later.y, later.z, later.w, k + 1 < count ? next : 0), later);
+        const float4 curved = fused(a, plus(curve, shift), times(b, bent));
+        __stcs(psi + m * stride, later);
+        __stcs(zeta + m * stride, curved);
+        return plus(shift, curved);
+    }
+
+    // Do so in a step back.
+    __device__ float4 back(int m, float4 here, float4 flux, float4 bent) {
+        float4 turned = {}, curved = {};
+        if (inside) {
+            curved = fused(b, bent, here);
+            turned = times(a, curved);
+        }
+        const float4 stretched = inside ? plus(here, turned) : float4{};
+        const float stretched_before = __shfl_up_sync(0xffffffffu, stretched.w, 1, NARROW);
+        const float turned_before = __shfl_up_sync(0xffffffffu, turned.w, 1, NARROW);
+        float4 r = minus(make_float4(near ? turned_before : 0, turned.x, turned.y, turned.z), turned);
+        if (inside) {
+            const float4 jump = make_float4((near ? stretched_before : 0) - stretched.x, stretched.x - stretched.y,
+                                            stretched.y - stretched.z, stretched.z - stretched.w);
+            const float4 later = fused(half_b, flux, jump);
+            r = fused(half_a, later, r);
+            __stcs(psi + m * stride, later);
+            __stcs(zeta + m * stride, curved);
+        }
+        float row[12] = {0, 0, 0, 0, r.x, r.y, r.z, r.w, 0, 0, 0, 0};
+        row[1] = __shfl_up_sync(0xffffffffu, r.y, 1, NARROW);
+        row[2] = __shfl_up_sync(0xffffffffu, r.z, 1, NARROW);
+        row[3] = __shfl_up_sync(0xffffffffu, r.w, 1, NARROW);
+        row[8] = __shfl_down_sync(0xffffffffu, r.x, 1, NARROW);
+        row[9] = __shfl_down_sync(0xffffffffu, r.y, 1, NARROW);
+        row[10] = __shfl_down_sync(0xffffffffu, r.z, 1, NARROW);
+        row[11] = __shfl_down_sync(0xffffffffu, r.w, 1, NARROW);
+        if (first) row[1] = row[2] = row[3] = 0;
+        if (last) {
+            row[8] = k + 1 == count ? turned.w : 0;
+            row[9] = row[10] = row[11] = 0;
+        }
+        return returned_of(row);
+    }
+};
+
+template <Kind KIND>
+__device__ inline RowLayer<KIND> row_layer_of(const Side& side, float4* memory, const float* coefficients, int rows,
+                                              int line, int word, bool live) {
+    const int k = word - side.start, count = side.count;
+    const float* ab = coefficients + side.coefficients;
+    const bool inside = live && k >= 0 && k < count;
+    float4* psi = memory + side.memory + static_cast<i64>(line) * count + k;
+    RowLayer<KIND> layer = {psi, psi + side.size, static_cast<i64>(rows) * count, {}, {}, {}, {}, k, count, inside};
+    if (inside) {
+        layer.a = word_of(ab, k);
+        layer.b = word_of(ab + 4 * count, k);
+        layer.half_a = word_of(ab + 8 * count, k);
+        layer.half_b = word_of(ab + 12 * count, k);
+    }
+    layer.first = k <= -side.lead;
+    layer.last = k + 1 >= count + side.trail;
+    layer.near = k > 0 && k <= count;
+    return layer;
+}
+
 // Where changes go: taken from the older field, times the squared velocity; or added to a total, times another field.
 struct Target {
     float4* field;
@@ -163,7 +267,7 @@ __device__ inline void change_across(const float4* __restrict__ p, const Target&
     }
 }
 
-// Layers along rows: a thread a word, and whole rows a thread block. `rows` is how many of them are left.
+// Layers along rows by themselves: a thread has a word, and a thread block whole rows.
 template <Kind KIND>
 __device__ inline void change_along(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
                                     const float* __restrict__ ab, const Side& side, i64 field_row, i64 memory_row,
@@ -180,20 +284,15 @@ __device__ inline void change_along(const float4* __restrict__ p, const Target& 
             const float4 left = __ldg(p + at - 1), centre = __ldg(p + at), right = __ldg(p + at + 1);
             const float row[12] = {left.x,   left.y,   left.z,  left.w,  centre.x, centre.y,
                                    centre.z, centre.w, right.x, right.y, right.z,  right.w};
-            float flow[4], bend[4];
+            float bend[4];
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
-                flow[i] = 0;
                 bend[i] = S.c[0] * row[4 + i];
 #pragma unroll
-                for (int j = 1; j <= RADIUS; ++j) {
-                    flow[i] = fmaf(F.c[j], row[3 + i + j] - row[4 + i - j], flow[i]);
-                    bend[i] = fmaf(S.c[j], row[4 + i - j] + row[4 + i + j], bend[i]);
-                }
+                for (int j = 1; j <= RADIUS; ++j) bend[i] = fmaf(S.c[j], row[4 + i - j] + row[4 + i + j], bend[i]);
             }
             curve = make_float4(bend[0], bend[1], bend[2], bend[3]);
-            const float4 flux = make_float4(flow[0], flow[1], flow[2], flow[3]);
-            later = fused(word_of(half_a, k), flux, times(word_of(half_b, k), *psi));
+            later = fused(word_of(half_a, k), flow_of(row), times(word_of(half_b, k), *psi));
             *psi = later;
         }
         beside[number] = later;
@@ -238,35 +337,28 @@ __device__ inline void change_along(const float4* __restrict__ p, const Target& 
         const float4 right = k + 1 < count + side.trail ? beside[number + 1] : end;
         const float row[12] = {left.x, left.y, left.z,  left.w,  r.x,     r.y,
                                r.z,    r.w,    right.x, right.y, right.z, right.w};
-        float total[4];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            total[i] = F.c[1] * (row[4 + i] - row[5 + i]);
-#pragma unroll
-            for (int j = 2; j <= RADIUS; ++j) total[i] = fmaf(F.c[j], row[5 + i - j] - row[4 + i + j], total[i]);
-        }
-        target.add(at, times(w, make_float4(total[0], total[1], total[2], total[3])));
+        target.add(at, times(w, returned_of(row)));
     }
 }
 
-// A part of a side that is computed by itself: from one place of its other axis to another, and of which block on.
+// A part of a side that is computed by itself: from which thread block on, and its planes and rows.
 struct Part {
-    int first, side, from, to;
+    int first, side, plane, planes, row, rows;
 };
 
 __device__ inline Part part_of(const int* __restrict__ table, int parts, int block) {
     int number = parts - 1;
-    while (number && block < __ldg(table + 4 * number)) --number;
-    const int* at = table + 4 * number;
-    return {__ldg(at), __ldg(at + 1), __ldg(at + 2), __ldg(at + 3)};
+    while (number && block < __ldg(table + 6 * number)) --number;
+    const int* at = table + 6 * number;
+    return {__ldg(at), __ldg(at + 1), __ldg(at + 2), __ldg(at + 3), __ldg(at + 4), __ldg(at + 5)};
 }
 
 // Do what a thread block has of the parts.
 template <Kind KIND>
 __device__ inline void change_parts(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
                                     const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                    const int* __restrict__ table, int parts, int planes, int rows, int words, int end,
-                                    const Weights& w) {
+                                    const int* __restrict__ table, int parts, int rows, int words, int first_word,
+                                    int end, const Weights& w) {
     const Part part = part_of(table, parts, blockIdx.x);
     const Side side = side_of(sides, part.side);
     const int block = blockIdx.x - part.first;
@@ -274,19 +366,19 @@ __device__ inline void change_parts(const float4* __restrict__ p, const Target& 
     if (side.axis == 2) {
         const int lead = KIND == FORWARD ? 0 : side.lead, trail = KIND == FORWARD ? 0 : side.trail;
         const int extent = lead + side.count + trail, together = blockDim.x / extent;
-        const int mine = threadIdx.x / extent, inner = rows - 2 * RADIUS;
-        const int number = part.from + block * together + mine;
-        const bool live = mine < together && number < part.to;
-        const i64 row = (RADIUS + number / inner) * static_cast<i64>(rows) + RADIUS + number % inner;
+        const int mine = threadIdx.x / extent, number = block * together + mine;
+        const bool live = mine < together && number < part.planes * part.rows;
+        const i64 row = static_cast<i64>(part.plane + number / part.rows) * rows + part.row + number % part.rows;
         change_along<KIND>(p, target, memory, coefficients + side.coefficients, side, row * words, row * side.count,
                            static_cast<int>(threadIdx.x) % extent - lead, live, w.x);
         return;
     }
-    const int columns = (end + 3) / 4 - 1, number = block * static_cast<int>(blockDim.x) + threadIdx.x;
-    const int other = part.from + number / columns, word = 1 + number % columns;
-    if (other >= part.to) return;
+    const int columns = (end + 3) / 4 - first_word, number = block * static_cast<int>(blockDim.x) + threadIdx.x;
+    const int line = number / columns, word = first_word + number % columns;
+    const int other = line + (side.axis == 0 ? part.row : part.plane);
+    if (line >= (side.axis == 0 ? part.rows : part.planes)) return;
     const i64 stride = side.axis == 0 ? plane : words, across = side.axis == 0 ? words : plane;
-    const Layer<KIND> line = layer_of<KIND>(side, memory, coefficients, rows, words, other, word, true);
-    change_across<KIND>(p, target, line, side, side.start * stride + other * across + word, stride,
+    const Layer<KIND> layer = layer_of<KIND>(side, memory, coefficients, rows, words, other, word, true);
+    change_across<KIND>(p, target, layer, side, side.start * stride + other * across + word, stride,
                         side.axis == 0 ? w.z : w.y);
 }

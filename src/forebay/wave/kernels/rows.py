@@ -7,6 +7,9 @@ import numpy as np
 
 from forebay.wave.survey.points import Points
 
+WORD = 4
+"""Points of a word on a GPU, as in the sources, and the largest radius."""
+
 
 @dataclass(frozen=True)
 class Rows:
