@@ -257,6 +257,16 @@ def test_gradients_are_those_of_the_cpu(there, free_surface):
     agree(found.gradient, expected.gradient, 2e-5)
 
 
+@pytest.mark.slow
+def test_gradients_in_three_dimensions(there):
+    model = random_model((13, 14, 15), absorb=5)
+    shot = random_shot(model, sources=1, samples=25)
+    shot = shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))
+    expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
+    agree(found.data, expected.data)
+    agree(found.gradient, expected.gradient, 2e-5)
+
+
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 def test_a_step_is_three_launches(monkeypatch, seen):
     model, shot = seen
