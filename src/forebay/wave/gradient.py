@@ -43,9 +43,7 @@ def gradient(shot: Shot, model: EarthModel, **options: Any) -> Gradient: ...
 
 
 @overload
-def gradient(
-    shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any
-) -> list[Gradient]: ...
+def gradient(shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any) -> list[Gradient]: ...
 
 
 def gradient(

@@ -132,9 +132,7 @@ def prepare(
     return Loop(together(shots), physics.of_batch(models, step, order, dtype), listens=listens)
 
 
-def pairs(
-    shot: Shot | Sequence[Shot], model: EarthModel | Sequence[EarthModel]
-) -> tuple[list[Shot], list[EarthModel]]:
+def pairs(shot: Shot | Sequence[Shot], model: EarthModel | Sequence[EarthModel]) -> tuple[list[Shot], list[EarthModel]]:
     """Return shots, be it one or several, and as many models: one for each, or the same for all."""
     shots = [shot] if isinstance(shot, Shot) else list(shot)
     models = list(model) if isinstance(model, Sequence) else [model] * len(shots)

@@ -58,9 +58,7 @@ def migrate(shot: Shot, model: EarthModel, **options: Any) -> Migration: ...
 
 
 @overload
-def migrate(
-    shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any
-) -> list[Migration]: ...
+def migrate(shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any) -> list[Migration]: ...
 
 
 def migrate(
@@ -177,10 +175,8 @@ def migrate(
     }
     if isinstance(shot, Shot):
         return Migration(*arrays[names[0]], steps_between, loop.dt, models[0].grid, result, named, compared)
-    return [
-        Migration(*(array[number] for array in arrays[names[0]]), steps_between, loop.dt, own.grid, result)
-        for number, own in enumerate(models)
-    ]
+    seen = zip(*arrays[names[0]], models, strict=True)
+    return [Migration(image, light, steps_between, loop.dt, own.grid, result) for image, light, own in seen]
 
 
 def _sent_back(shot: Shot, frequency: float, propagator: Physics, zero_phase: bool) -> NDArray[Any]:

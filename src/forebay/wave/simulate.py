@@ -11,14 +11,30 @@ from forebay.wave.physics import EarthModel
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
 
-
-@overload
-def simulate(shot: Shot, model: EarthModel, **options: Any) -> NDArray[Any]: ...
+Watcher = Callable[[NDArray[Any], int], None]
 
 
 @overload
 def simulate(
-    shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any
+    shot: Shot,
+    model: EarthModel,
+    *,
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+    watch: Watcher | None = None,
+) -> NDArray[Any]: ...
+
+
+@overload
+def simulate(
+    shot: Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
+    *,
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+    watch: Watcher | None = None,
 ) -> list[NDArray[Any]]: ...
 
 
@@ -29,7 +45,7 @@ def simulate(
     dt: float | None = None,
     order: int = 8,
     dtype: Any = np.float32,
-    watch: Callable[[NDArray[Any], int], None] | None = None,
+    watch: Watcher | None = None,
 ) -> NDArray[Any] | list[NDArray[Any]]:
     """Compute what the receivers of a shot hear: one row per sample of its wavelet, one column per receiver.
 

@@ -139,7 +139,7 @@ class CpuKernels:
 
     def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None = None) -> None:
         self.radius, self.dtype, self.rows = radius, dtype, Rows()
-        self.lead = () if shots is None else (shots,)
+        self.lead: tuple[int, ...] = () if shots is None else (shots,)
         self.window = grid.inside(radius)
         self._kind = (grid.ndim, radius, dtype)
         self._table: LayerTable | None = None

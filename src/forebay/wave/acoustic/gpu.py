@@ -55,7 +55,7 @@ class GpuKernels:
         self.rows = Rows.of(fields[-1], radius, WORD, PITCH)
         self.window = self.rows.window(grid.inside(radius))
         shape = self.rows.shape(fields)
-        self.lead = () if shots is None else (shots,)
+        self.lead: tuple[int, ...] = () if shots is None else (shots,)
         if np.prod((*self.lead, *shape), dtype=float) >= LARGEST:
             raise WaveError(f"fields of {(*self.lead, *shape)}: on a GPU they have less than 2^32 points")
         self._shots = shots or 1

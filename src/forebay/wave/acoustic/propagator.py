@@ -104,8 +104,8 @@ class Acoustic(Physics):
         kinds = {(type(own), own.grid.shape, own.grid.spacing, own.grid.layers()) for own in models}
         if len(kinds) > 1 or first.grid.ndim != 2:
             raise WaveError(
-                "shots advance together in two dimensions, and where their models have one shape, spacing, free surface "
-                "and width of layers: give others one by one"
+                "shots advance together in two dimensions, in models of one shape and spacing, with equal layers and "
+                "surface: give others one by one"
             )
         if len({own.layer_velocity for own in models}) > 1:
             raise WaveError("layers of these models are made for different velocities: give all of them one max_vel")
