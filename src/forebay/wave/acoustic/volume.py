@@ -38,18 +38,24 @@ SHORTEST = 32
 """Planes that are worth a march of their own."""
 
 
-def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], **options: Any) -> GpuKernels:
-    """Choose the kernels by the number of axes."""
-    return (VolumeKernels if grid.ndim == 3 else GpuKernels)(grid, radius, dtype, **options)
+def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None, **options: Any) -> GpuKernels:
+    """Choose the kernels by the number of axes; batches of shots have two."""
+    return (VolumeKernels if grid.ndim == 3 else GpuKernels)(grid, radius, dtype, shots, **options)
 
 
 class VolumeKernels(GpuKernels):
     """The kernels for one grid of three axes and one order, in float32."""
 
     def __init__(
-        self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
+        self,
+        grid: Grid,
+        radius: int,
+        dtype: np.dtype[Any],
+        shots: int | None = None,
+        device: Any = None,
+        variant: Variant | None = None,
     ) -> None:
-        super().__init__(grid, radius, dtype, device=device, variant=variant or FASTEST)
+        super().__init__(grid, radius, dtype, shots, device, variant or FASTEST)
         self._stepped: dict[tuple[str, bool], Launch] = {}
         self._tabled: dict[str, Any] = {}
 
