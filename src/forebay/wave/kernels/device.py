@@ -29,8 +29,10 @@ class Device:
         """Return a kernel, compiled when it is first asked for, that may take so many bytes of shared memory."""
         kernel = _kernel(source, name, tuple(sorted(defines.items())), self._arch)[0]
         if shared:
-            attribute = self._driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._checked(self._driver.cuFuncSetAttribute(kernel, attribute, shared), "asking for shared memory")
+            driver, why = self._driver, "asking for shared memory"
+            kernel = self._checked(driver.cuKernelGetFunction(driver.CUkernel(int(kernel))), why)
+            attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            self._checked(driver.cuFuncSetAttribute(kernel, attribute, shared), why)
         return kernel
 
     def address(self, array: Any) -> int:
