@@ -21,8 +21,8 @@
 #ifndef BLOCKS  // on a multiprocessor, at least
 #define BLOCKS 1
 #endif
-#ifndef STAGES  // planes by which copies into shared memory are ahead; in layers one less, since they take more of it
-#define STAGES 3
+#ifndef STAGES  // planes by which copies into shared memory are ahead; in layers two, since they take more of it
+#define STAGES 4
 #endif
 #ifndef NARROW  // threads of a tile along rows, in layers along them: all words of such a layer
 #define NARROW 8
@@ -39,7 +39,8 @@ constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y;
 __device__ inline void copy_ahead(float4* to, const float4* from) {
 #ifdef __CUDA_ARCH__
     const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+    // The cache is asked for a whole line of it, which other threads copy the rest of.
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 #else
     *to = *from;
 #endif
@@ -109,7 +110,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     static float4 shared[1 << 14];
 #endif
     constexpr bool PLAIN = KIND == NONE && ALONG == NONE;
-    constexpr int OWN = PLAIN ? 2 : 4, AHEAD = PLAIN ? STAGES : STAGES - 1, DEPTH = RADIUS + 1 + AHEAD;
+    constexpr int OWN = PLAIN ? 2 : 4, AHEAD = PLAIN ? STAGES : 2, DEPTH = RADIUS + 1 + AHEAD;
     constexpr int WIDE = ALONG == NONE ? BLOCK_X : NARROW, HIGH = TILE_THREADS / WIDE, PITCH = WIDE + 2;
     constexpr int TILE = (HIGH + 2 * RADIUS) * PITCH, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
     const int number = threadIdx.y * BLOCK_X + threadIdx.x, words = extents.words;

@@ -30,11 +30,11 @@ from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
 SOURCE = Path(__file__).parent / "volume.cu"
-FASTEST = Variant(block=(32, 16), blocks=1, ahead=3)
+FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
-WAVES = 6
+WAVES = 16
 """Thread blocks of the plain region for each that a multiprocessor has room for, so that all of them end together."""
-SHORTEST = 32
+SHORTEST = 28
 """Planes that are worth a march of their own."""
 
 
@@ -230,7 +230,7 @@ class VolumeKernels(GpuKernels):
         )
         stages = self._stages
         plain = (depth + stages) * wide_tile + (stages + 1) * 2 * threads
-        layered = (depth + stages - 1) * max(wide_tile, narrow_tile) + stages * 4 * threads
+        layered = (depth + 2) * max(wide_tile, narrow_tile) + 3 * 4 * threads
         return WORD_BYTES * max(plain, layered)
 
     @property
