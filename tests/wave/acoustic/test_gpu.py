@@ -25,8 +25,8 @@ from forebay.wave import (
     simulate,
 )
 from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.acoustic import plane, volume
 from forebay.wave.acoustic import propagator as acoustic
-from forebay.wave.acoustic.gpu import SOURCE
 from forebay.wave.acoustic.volume import gpu_kernels
 from forebay.wave.kernels.variant import Variant, chunk_of
 
@@ -307,7 +307,9 @@ def test_chunks_cover_every_plane_and_are_not_short(axes, planes):
 def test_the_source_compiles(axes, radius, arch):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
     try:
-        code = compile_only(SOURCE, arch, fmad=False, defines=Variant().defines(axes, radius, 40, 12))
+        source, image = (plane.SOURCE, b"advance_and_image") if axes == 2 else (volume.SOURCE, b"retreat_and_image")
+        code = compile_only(source, arch, fmad=False, defines=Variant().defines(axes, radius, 40, 12))
+        code += compile_only(acoustic_gpu.SOURCE, arch, fmad=False, defines={"AXES": axes, "RADIUS": radius})
     except DeviceError as error:
         pytest.skip(str(error))
-    assert all(name in code for name in (b"change", b"change_back", b"advance_and_image", b"curvature", b"crop"))
+    assert all(name in code for name in (b"change", b"change_back", b"advance", image, b"curvature", b"crop"))

@@ -1,8 +1,8 @@
 """How a volume is parted among the thread blocks of a GPU: what each marches through, and which layers it knows.
 
 Threads that march along the axis of a layer carry its memory with them. So the layers of planes are regions in which
-threads march along planes, and between these the layers of rows are regions in which they march along rows. Layers along
-rows are regions between both, whose thread blocks have all words of such a layer. What is left knows nothing of
+threads march along planes, and between these the layers of rows are regions in which they march along rows. Layers
+along rows are regions between both, whose thread blocks have all words of such a layer. What is left knows nothing of
 layers. Where layers meet, those that a region does not know are computed before a step: parts, which the stencils
 then need not look for.
 """
@@ -80,7 +80,7 @@ def regions_of(sides: Sequence[Side], whole: Box) -> list[Region]:
     >>> regions_of([], Box((4, 20), (4, 30), (1, 9)))
     [Region(axis=0, box=Box(planes=(4, 20), rows=(4, 30), words=(1, 9)), side=None, along=None)]
     """
-    layers, narrow, plain = [], [], []
+    layers, narrow, plain = list[Region](), list[Region](), list[Region]()
     for planes, side in _spans(sides, 0, whole.planes):
         if side is not None:
             layers.append(Region(0, Box(planes, whole.rows, whole.words), side))

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from forebay.wave.acoustic import gpu
-from forebay.wave.acoustic.gpu import GpuKernels
+from forebay.wave.acoustic.gpu import AcousticGpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
+from forebay.wave.acoustic.plane import PlaneKernels
 from forebay.wave.acoustic.regions import (
     LANES,
     Box,
@@ -38,12 +39,12 @@ SHORTEST = 28
 """Planes that are worth a march of their own."""
 
 
-def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None, **options: Any) -> GpuKernels:
+def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None, **options: Any) -> AcousticGpuKernels:
     """Choose the kernels by the number of axes; batches of shots have two."""
-    return (VolumeKernels if grid.ndim == 3 else GpuKernels)(grid, radius, dtype, shots, **options)
+    return (VolumeKernels if grid.ndim == 3 else PlaneKernels)(grid, radius, dtype, shots, **options)
 
 
-class VolumeKernels(GpuKernels):
+class VolumeKernels(AcousticGpuKernels):
     """The kernels for one grid of three axes and one order, in float32."""
 
     def __init__(
@@ -203,7 +204,7 @@ class VolumeKernels(GpuKernels):
         table, units = part_table(parts, blocks)
         extra = {"rows": self._rows, "words": self._words, "first_word": self._first_word, "end": self._end}
         arguments = {"p": None, "old": None, "beside": None, "factor": 0.0, **self._layered(layers)}
-        arguments |= {"table": self._put(name, table), "parts": len(table), **extra, **self._spacing(weights)}
+        arguments |= {"table": self._put(name, table), "parts": len(table), **extra, **_spacing(weights)}
         return self._compiled(name, (units,), (threads,), arguments, layers, 0)
 
     def _marching(
@@ -219,7 +220,7 @@ class VolumeKernels(GpuKernels):
     ) -> Launch:
         table, units = region_table(regions, lambda region: self._tiles(layers, region))
         arguments |= {"table": self._put(table_name, table), "regions": len(table), **self._extents}
-        arguments |= {**(before or {}), **self._spacing(weights), **(after or {})}
+        arguments |= {**(before or {}), **_spacing(weights), **(after or {})}
         return self._compiled(name, (units,), self.variant.block, arguments, layers, self._shared(layers))
 
     def _shared(self, layers: AcousticLayers) -> int:
@@ -251,3 +252,7 @@ class VolumeKernels(GpuKernels):
         defines |= {"STAGES": self._stages, "NARROW": self._narrow(layers)}
         kernel = self.device.kernel(SOURCE, name, defines, shared)
         return Launch(self.device, kernel, grid, block, arguments, shared)
+
+
+def _spacing(weights: Any) -> dict[str, float]:
+    return {"w_z": float(weights[0]), "w_y": float(weights[1]), "w_x": float(weights[2])}

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.wave.acoustic.gpu import WORD
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.gpu_images import POINTS, ElasticImages
@@ -24,6 +23,7 @@ from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Launch
 from forebay.wave.kernels.lists import listeners as listeners_of
 from forebay.wave.kernels.lists import senders as senders_of
+from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))

@@ -5,10 +5,11 @@ from typing import Any
 
 import numpy as np
 
-from forebay.wave.acoustic.gpu import WORD, GpuKernels
+from forebay.wave.acoustic.gpu import GpuKernels
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.device import SOURCES, Launch
+from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
 POINTS = SOURCES / "elastic_points.cu"
@@ -20,7 +21,7 @@ class ElasticImages(GpuKernels):
     """The part of the elastic kernels that looks at states without changing them."""
 
     def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any, variant: Variant) -> None:
-        super().__init__(grid, radius, dtype, device, variant)
+        super().__init__(grid, radius, dtype, device=device, variant=variant)
         self._shape = self.rows.shape(grid.fields(radius))
         # Above this plane the derivatives along depth are those of a table.
         self._closed = radius + max(radius, 2) if grid.free_surface else 0

@@ -1,4 +1,4 @@
-// What absorbing layers change in a step: the twin of acoustic/cpu_layers.py; acoustic/layers.py says what is computed.
+// What absorbing layers change in two dimensions: the twin of cpu_layers.py; layers.py says what is computed.
 //
 // A thread owns a line through a layer, along its axis: of words where rows lie across the axis, of the words of a row
 // where they lie along it. What a line remembers is read and written once. Words are loaded in batches, so that
@@ -7,7 +7,7 @@
 constexpr int NUMBERS = 9;  // that describe a side
 constexpr int BATCH = 4;
 
-// A layer on one side of an axis: 0 for planes, 1 for rows, 2 for words. Places and counts are in those.
+// A layer on one side of an axis: 0 for rows, 1 for words. Places and counts are in those.
 struct Side {
     int axis, start, count, lead, trail;
     u32 memory, size;   // where its memory of fluxes begins, and how long it is: that of curvatures follows
@@ -32,22 +32,20 @@ struct Line {
 
 // What layers change in a column of words: one layer of each axis at most, since those of an axis do not meet.
 struct Changes {
-    const float4 *of_row, *of_word;      // in the first plane, or nothing
-    const float4 *of_first, *of_second;  // as if the layers of the first axis had all planes
-    i64 row_stride, word_stride, plane;
-    int low, high;  // planes between which there is no layer of the first axis
+    const float4* of_word;               // in the first row, or nothing
+    const float4 *of_first, *of_second;  // as if the layers of the first axis had all rows
+    i64 word_stride, row;
+    int low, high;  // rows between which there is no layer of the first axis
 
-    __device__ Changes(const float4* changes, const u32* __restrict__ table, int sides, bool beyond, int rows, int words,
-                       int row, int word)
-        : of_row(nullptr), of_word(nullptr), of_first(nullptr), of_second(nullptr), row_stride(0), word_stride(0),
-          plane(static_cast<i64>(rows) * words), low(0), high(1 << 30) {
+    __device__ Changes(const float4* changes, const u32* __restrict__ table, int sides, bool beyond, int words, int word)
+        : of_word(nullptr), of_first(nullptr), of_second(nullptr), word_stride(0), row(words), low(0), high(1 << 30) {
         for (int number = 0; number < sides; ++number) {
             const Side side = side_of(table, number);
             const int first = side.start - (beyond ? side.lead : 0), base = side.start - side.lead;
             const int last = side.start + side.count + (beyond ? side.trail : 0);
             const float4* at = changes + side.changes;
             if (side.axis == 0) {
-                at += static_cast<i64>(row) * words + word - base * plane;
+                at += word - base * row;
                 if (side.start <= RADIUS) {
                     low = last;
                     of_first = at;
@@ -55,12 +53,9 @@ struct Changes {
                     high = first;
                     of_second = at;
                 }
-            } else if (side.axis == 1 && row >= first && row < last) {
-                of_row = at + static_cast<i64>(row - base) * words + word;
-                row_stride = static_cast<i64>(side.extent()) * words;
-            } else if (side.axis == 2 && word >= first && word < last) {
-                of_word = at + static_cast<i64>(row) * side.extent() + word - base;
-                word_stride = static_cast<i64>(side.extent()) * rows;
+            } else if (word >= first && word < last) {
+                of_word = at + word - base;
+                word_stride = side.extent();
             }
         }
     }
@@ -68,32 +63,22 @@ struct Changes {
     __device__ float4 at(int z) const {
         float4 total = {};
         if (of_word) total = __ldcs(of_word + z * word_stride);
-        if (of_row) total = plus(total, __ldcs(of_row + z * row_stride));
-        if (z < low) total = plus(total, __ldcs(of_first + z * plane));
-        if (z >= high) total = plus(total, __ldcs(of_second + z * plane));
+        if (z < low) total = plus(total, __ldcs(of_first + z * row));
+        if (z >= high) total = plus(total, __ldcs(of_second + z * row));
         return total;
     }
 };
 
 // Find the line of a number, or nothing beyond the last one.
-__device__ inline bool line_of(const Side& side, int number, int planes, int rows, int words, int end, Line& line) {
-    const int columns = (end + 3) / 4 - 1, first_row = AXES == 3 ? RADIUS : 0;
-    const int inner = AXES == 3 ? rows - 2 * RADIUS : 1;
-    const i64 plane = static_cast<i64>(rows) * words;
+__device__ inline bool line_of(const Side& side, int number, int planes, int words, int end, Line& line) {
     if (side.axis == 0) {
-        const i64 at = static_cast<i64>(first_row + number / columns) * words + 1 + number % columns;
-        line = {side.start * plane + at, at, at, plane, plane};
-        return number < inner * columns;
+        const i64 word = 1 + number;
+        line = {static_cast<i64>(side.start) * words + word, word, word, words, words};
+        return number < (end + 3) / 4 - 1;
     }
-    if (side.axis == 1) {
-        const i64 z = RADIUS + number / columns, word = 1 + number % columns;
-        line = {z * plane + static_cast<i64>(side.start) * words + word, z * side.count * words + word,
-                z * side.extent() * words + word, words, words};
-        return number < (planes - 2 * RADIUS) * columns;
-    }
-    const i64 row = (RADIUS + number / inner) * static_cast<i64>(rows) + first_row + number % inner;
+    const i64 row = RADIUS + number;
     line = {row * words + side.start, row * side.count, row * side.extent(), 1, 1};
-    return number < (planes - 2 * RADIUS) * inner;
+    return number < planes - 2 * RADIUS;
 }
 
 // A line whose words are beside each other: four lines of numbers.

@@ -1,28 +1,25 @@
-// The acoustic loops on a GPU: the twins of acoustic_cpu.py, which says what is computed and in which order.
+// The acoustic stencils in two dimensions: the twins of cpu.py, which says what is computed and in which order.
 //
 // Fields are float32 with the last axis contiguous. Their rows are whole words of four points, and the first computed
 // point of a row begins its second word, so that every access is one of 16 bytes. In the points around the computed ones
 // a field is zero, but above a free surface. A thread owns a word of a row and marches along the first axis with the
-// words it needs there in registers; neighbours along the other axes come from the caches. What only memory can give for
-// the next plane is loaded before the current one is computed.
+// words it needs there in registers; neighbours along rows come from the caches. What only memory can give for the next
+// row is loaded before the current one is computed.
 //
 // A step is three launches: what layers change, the stencil, the points.
 //
-// In two dimensions shots of a batch advance together: their fields follow each other, and so do what layers remember
+// Shots of a batch advance together: their fields follow each other, and so do what layers remember
 // and change, records and images. Cells of points are counted through all of them. A row of thread blocks has a shot.
 //
 // All products and sums that are contracted are written as such, so that every kernel here gives a step the same bits.
 
-#ifndef AXES
-#define AXES 3
-#endif
 #ifndef RADIUS  // of the stencil, at most a word
 #define RADIUS 4
 #endif
 #ifndef BLOCK_X  // threads of a thread block along rows
 #define BLOCK_X 32
 #endif
-#ifndef BLOCK_Y  // and across them; in two dimensions each has a stretch of the first axis to itself
+#ifndef BLOCK_Y  // and across them: each has a stretch of the first axis to itself
 #define BLOCK_Y 8
 #endif
 #ifndef BLOCKS  // on a multiprocessor, at least
@@ -34,10 +31,7 @@
 #ifndef AHEAD  // planes by which the second-level cache is filled ahead of the loads, or 0
 #define AHEAD 0
 #endif
-#ifndef ROWS  // extents of a field that the compiler shall know, or 0
-#define ROWS 0
-#endif
-#ifndef WORDS
+#ifndef WORDS  // of a row, where the compiler shall know them, or 0
 #define WORDS 0
 #endif
 
@@ -49,38 +43,32 @@ __device__ inline void fetch_ahead(const float4* word) {
 #endif
 }
 
-// The shot that a thread block of this number works for; where it is always 0, nothing is computed of it.
-__device__ inline i64 shot_of(u32 number) { return AXES == 2 ? number : 0; }
-
-#include "acoustic_layers.cuh"
+#include "plane_layers.cuh"
 
 // The extents of a field, in words along rows, and how a launch cuts the first axis.
 struct Shape {
-    int planes, rows, words;
+    int planes, words;
     int end;  // one past the last computed point of a row
     int chunk;
 };
 
 template <int k>
-__device__ inline void add_neighbours(const float4* __restrict__ p, int words, const float (&row)[12],
-                                      const float4 (&planes)[QUEUE], float4& in_z, float4& in_y, float4& in_x) {
+__device__ inline void add_neighbours(const float (&row)[12], const float4 (&planes)[QUEUE], float4& in_z,
+                                      float4& in_x) {
     if constexpr (k <= RADIUS) {
         in_z = fused(S.c[k], plus(planes[RADIUS - k], planes[RADIUS + k]), in_z);
-        if constexpr (AXES == 3) in_y = fused(S.c[k], plus(__ldg(p - k * words), __ldg(p + k * words)), in_y);
         in_x = fused(S.c[k], along_row<k>(row), in_x);
-        add_neighbours<k + 1>(p, words, row, planes, in_z, in_y, in_x);
+        add_neighbours<k + 1>(row, planes, in_z, in_x);
     }
 }
 
 // Give the Laplacian of a word's points, whose planes are in registers.
-__device__ inline float4 laplacian(const float4* __restrict__ p, int words, const float4 (&planes)[QUEUE],
-                                   const Weights& w) {
+__device__ inline float4 laplacian(const float4* __restrict__ p, const float4 (&planes)[QUEUE], const Weights& w) {
     const float4 left = __ldg(p - 1), right = __ldg(p + 1), centre = planes[RADIUS];
     const float row[12] = {left.x,   left.y,   left.z,  left.w,  centre.x, centre.y,
                            centre.z, centre.w, right.x, right.y, right.z,  right.w};
-    float4 in_z = times(S.c[0], centre), in_y = in_z, in_x = in_z;
-    add_neighbours<1>(p, words, row, planes, in_z, in_y, in_x);
-    if constexpr (AXES == 3) return fused(w.x, in_x, fused(w.y, in_y, times(w.z, in_z)));
+    float4 in_z = times(S.c[0], centre), in_x = in_z;
+    add_neighbours<1>(row, planes, in_z, in_x);
     return fused(w.z, in_z, times(w.x, in_x));
 }
 
@@ -89,15 +77,13 @@ __device__ inline float4 laplacian(const float4* __restrict__ p, int words, cons
 template <typename Job, typename Make>
 __device__ inline void march(const float4* __restrict__ p, const Shape& shape, const Weights& w, const Make& make) {
     const int word = 1 + blockIdx.x * BLOCK_X + threadIdx.x;
-    const int row = AXES == 3 ? RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y : 0;
-    const int part = AXES == 3 ? blockIdx.z : blockIdx.z * BLOCK_Y + threadIdx.y;
+    const int part = blockIdx.z * BLOCK_Y + threadIdx.y;
     const int begin = RADIUS + part * shape.chunk;
     const int end = min(begin + shape.chunk, shape.planes - RADIUS);
-    if (4 * word >= shape.end || (AXES == 3 && row >= shape.rows - RADIUS) || begin >= end) return;
-    const Job job = make(row, word);
-    const int words = WORDS ? WORDS : shape.words;
-    const i64 plane = static_cast<i64>(ROWS ? ROWS : shape.rows) * words;
-    i64 here = begin * plane + static_cast<i64>(row) * words + word;
+    if (4 * word >= shape.end || begin >= end) return;
+    const Job job = make(word);
+    const i64 plane = WORDS ? WORDS : shape.words;
+    i64 here = begin * plane + word;
 
     float4 planes[QUEUE];  // z - RADIUS ... z + RADIUS
 #pragma unroll
@@ -121,7 +107,7 @@ __device__ inline void march(const float4* __restrict__ p, const Shape& shape, c
             fetch_ahead(p + here + (RADIUS + AHEAD) * plane);
             job.fetch(here + AHEAD * plane);
         }
-        job.finish(here, z, planes[RADIUS], laplacian(p + here, words, planes, w), loaded);
+        job.finish(here, z, planes[RADIUS], laplacian(p + here, planes, w), loaded);
     }
 }
 
@@ -235,46 +221,45 @@ struct Curvature {
 // Take what layers remember a step further, and tell what they change in it: a thread a line, a row of blocks a side.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ memory,
                                   float4* __restrict__ changes, const float* __restrict__ coefficients,
-                                  const u32* __restrict__ table, u32 remembered, u32 reach, int planes, int rows,
-                                  int words, int end, float w_z, float w_y, float w_x) {
-    const i64 shot = shot_of(blockIdx.z);
+                                  const u32* __restrict__ table, u32 remembered, u32 reach, int planes, int words,
+                                  int end, float w_z, float w_x) {
+    const i64 shot = blockIdx.z;
     p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
     const Side side = side_of(table, blockIdx.y);
     Line line;
-    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
+    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, words, end, line)) return;
     const float* ab = coefficients + side.coefficients;
-    if (side.axis == 2) return change_along(p, memory, changes, ab, side, line, w_x);
-    change_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
+    if (side.axis == 1) return change_along(p, memory, changes, ab, side, line, w_x);
+    change_across(p, memory, changes, ab, side, line, w_z);
 }
 
 // Do so in a step back: the transpose.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ memory,
                                        float4* __restrict__ changes, const float* __restrict__ coefficients,
                                        const u32* __restrict__ table, u32 remembered, u32 reach, int planes,
-                                       int rows, int words, int end, float w_z, float w_y, float w_x) {
-    const i64 shot = shot_of(blockIdx.z);
+                                       int words, int end, float w_z, float w_x) {
+    const i64 shot = blockIdx.z;
     p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
     const Side side = side_of(table, blockIdx.y);
     Line line;
-    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
+    if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, words, end, line)) return;
     const float* ab = coefficients + side.coefficients;
-    if (side.axis == 2) return change_back_along(p, memory, changes, ab, side, line, w_x);
-    change_back_across(p, memory, changes, ab, side, line, side.axis == 0 ? w_z : w_y);
+    if (side.axis == 1) return change_back_along(p, memory, changes, ab, side, line, w_x);
+    change_back_across(p, memory, changes, ab, side, line, w_z);
 }
 
 // Step once: `old` becomes the newer field.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
             const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, u32 reach,
-            int planes, int rows, int words, int end, int chunk, int mirrored, int models, float w_z, float w_y,
-            float w_x) {
-    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words;
+            int planes, int words, int end, int chunk, int mirrored, int models, float w_z, float w_x) {
+    const i64 shot = blockIdx.y, field = shot * planes * words;
     p += field, old += field, squared += models * field, changes += shot * reach;
-    march<Advance>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
+    march<Advance>(p, {planes, words, end, chunk}, {w_z, 0, w_x}, [&](int word) {
         return Advance{old,
                        squared,
-                       Changes(changes, table, sides, beyond, rows, words, row, word),
-                       static_cast<i64>(rows) * words,
+                       Changes(changes, table, sides, beyond, words, word),
+                       words,
                        mirrored,
                        end - 4 * word};
     });
@@ -284,30 +269,29 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
                       const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond,
-                      u32 reach, int planes, int rows, int words, int end, int chunk, int mirrored, int models,
-                      float w_z, float w_y, float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
+                      u32 reach, int planes, int words, int end, int chunk, int mirrored, int models, float w_z,
+                      float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
                       float4* __restrict__ light, float factor, int first_plane, int first_row, int first_word,
                       int seen_planes, int seen_rows, int seen_words) {
     const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
-    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words, covered = shot * seen_planes * seen_words;
+    const i64 shot = blockIdx.y, field = shot * planes * words, covered = shot * seen_planes * seen_words;
     p += field, old += field, squared += models * field, changes += shot * reach;
     seen += covered, image += covered, light += covered;
-    march<AdvanceAndImage>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
+    march<AdvanceAndImage>(p, {planes, words, end, chunk}, {w_z, 0, w_x}, [&](int word) {
         const Advance step = {old,
                               squared,
-                              Changes(changes, table, sides, beyond, rows, words, row, word),
-                              static_cast<i64>(rows) * words,
+                              Changes(changes, table, sides, beyond, words, word),
+                              words,
                               mirrored,
                               end - 4 * word};
-        const int across = AXES == 3 ? row : window.y;
         return AdvanceAndImage{step,
                                window,
                                seen,
                                image,
                                light,
                                factor,
-                               window.place(window.z, across, word),
-                               window.covers(across, word)};
+                               window.place(window.z, window.y, word),
+                               window.covers(window.y, word)};
     });
 }
 
@@ -315,72 +299,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
               const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, u32 reach,
-              int planes, int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
-    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words;
+              int planes, int words, int end, int chunk, float w_z, float w_x) {
+    const i64 shot = blockIdx.y, field = shot * planes * words;
     p += field, total += field, other += field, changes += shot * reach;
-    march<Curvature>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
-        return Curvature{total, other, Changes(changes, table, sides, beyond, rows, words, row, word), factor};
+    march<Curvature>(p, {planes, words, end, chunk}, {w_z, 0, w_x}, [&](int word) {
+        return Curvature{total, other, Changes(changes, table, sides, beyond, words, word), factor};
     });
-}
-
-// Copy the part of a field that a window covers: a thread a word, a row of thread blocks a plane.
-extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict__ out, int planes, int rows,
-                                int words, int first_plane, int first_row, int first_word, int seen_planes,
-                                int seen_rows, int seen_words) {
-    const i64 shot = shot_of(blockIdx.z);
-    p += shot * planes * words, out += shot * seen_planes * seen_words;
-    const int place = blockIdx.x * blockDim.x + threadIdx.x;
-    if (place >= seen_rows * seen_words) return;
-    const int row = first_row + place / seen_words, word = first_word + place % seen_words;
-    for (int plane = blockIdx.y; plane < seen_planes; plane += gridDim.y) {
-        const i64 from = (static_cast<i64>(first_plane + plane) * rows + row) * words + word;
-        __stcs(out + static_cast<i64>(plane) * seen_rows * seen_words + place, __ldcs(p + from));
-    }
-}
-
-// Send values into a field and hear another one, side by side: the first `sending` thread blocks have a thread for each
-// cell that is touched, the others a warp for each point that hears. What is sent also goes into the mirror of a free
-// surface and, where there is one, into the image that the step has made of the field before.
-extern "C" __global__ void points(float* __restrict__ field, const u32* __restrict__ touched,
-                                  const u32* __restrict__ shares, const u32* __restrict__ sharers,
-                                  const float* __restrict__ share_weights, const float* __restrict__ values,
-                                  const float* __restrict__ factors, int cells, int sending, int mirrored,
-                                  const float* __restrict__ heard, const u32* __restrict__ starts,
-                                  const u32* __restrict__ near, const float* __restrict__ weights,
-                                  float* __restrict__ out, int count, const float* __restrict__ seen,
-                                  float* __restrict__ image, float factor, int planes, int rows, int words,
-                                  int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
-                                  int seen_words) {
-    if (static_cast<int>(blockIdx.x) < sending) {
-        const int number = blockIdx.x * blockDim.x + threadIdx.x;
-        if (number >= cells) return;
-        float total = 0;
-        for (u32 k = shares[number]; k < shares[number + 1]; ++k) {
-            total = fmaf(share_weights[k], values[sharers[k]], total);
-        }
-        const u32 cell = touched[number];
-        const float before = field[cell], after = fmaf(factors[number], total, before);
-        field[cell] = after;
-        const u32 plane = static_cast<u32>(rows) * words * 4;
-        const u32 planes_before = cell / plane, shot = AXES == 2 ? planes_before / planes : 0;
-        const int z = planes_before - shot * planes;
-        if (z <= mirrored && z > RADIUS) field[cell - 2 * (z - RADIUS) * plane] = -after;
-        if (image) {
-            const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
-            const int row = cell % plane / (4 * words), word = cell / 4 % words;
-            if (window.covers(row, word) && window.reaches(z)) {
-                const i64 at = 4 * (shot_of(shot) * seen_planes * seen_words + window.place(z, row, word)) + cell % 4;
-                image[at] = fmaf(factor * seen[at], after - before, image[at]);
-            }
-        }
-        return;
-    }
-    const int lane = threadIdx.x % LANES;
-    const int point = ((blockIdx.x - sending) * blockDim.x + threadIdx.x) / LANES;
-    if (point >= count) return;
-    float total = 0;
-    for (u32 k = starts[point] + lane; k < starts[point + 1]; k += LANES) total = fmaf(weights[k], heard[near[k]], total);
-#pragma unroll
-    for (int apart = LANES / 2; apart; apart /= 2) total += __shfl_xor_sync(0xffffffffu, total, apart);
-    if (lane == 0) out[point] = total;
 }
