@@ -89,7 +89,7 @@ def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: floa
 def _check_format(job: Job, grid: Grid) -> None:
     """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
     if "segy" in job.output.formats:
-        check_volume(grid.shape[0], grid.spacing, grid.origin)
+        check_volume(grid.shape, grid.spacing, grid.origin)
 
 
 def _check_weights(job: Job, part: Grid) -> None:

@@ -64,6 +64,10 @@ class TraceFile:
         """Whether the file is one of Seismic Unix."""
         return _is_su(self.path)
 
+    def numbers(self, which: Any = slice(None)) -> NDArray[np.int64]:
+        """Return the numbers of all traces, or of some, as people count them: from 1."""
+        return np.asarray(np.arange(1, self.count + 1)[which])
+
     def word(self, name: str, numbers: Any = slice(None)) -> NDArray[np.float64]:
         """Read a word of the headers of all traces, or of some; 0 where they have none."""
         byte, kind = self.dialect.word(name, self.is_su)
@@ -88,7 +92,7 @@ class TraceFile:
         return values
 
     def check_floats(self, numbers: NDArray[Any]) -> None:
-        """Refuse floats of some traces that are told as IBM's and are IEEE's, or the other way round, as they often are.
+        """Refuse floats of some traces that are told as IBM's and are IEEE's, or the other way round.
 
         The first four bits of IBM's fractions are not all 0. Those of IEEE's floats are, once in sixteen times. Who
         names the format is believed.

@@ -25,9 +25,9 @@ def metres_of_unit(file: TraceFile, numbers: Any = slice(None)) -> float:
     if angles.any():
         first = int(np.argmax(angles))
         raise WaveError(
-            f"{dialect.key('units')}: {file.path}: CoordinateUnits of trace {np.arange(1, file.count + 1)[numbers][first]} is {codes[first]:.0f}: project "
-            "the coordinates to metres, since these are angles, or, if they are lengths all the same, give 'metres' or "
-            "'feet'"
+            f"{dialect.key('units')}: {file.path}: CoordinateUnits of trace {file.numbers(numbers)[first]} is "
+            f"{codes[first]:.0f}: project the coordinates to metres, since these are angles, or, if they are "
+            "lengths all the same, give 'metres' or 'feet'"
         )
     return FOOT if file.system == FEET else 1.0
 
@@ -77,7 +77,7 @@ def interval_of(file: TraceFile, told: str, numbers: Any = slice(None)) -> float
     if other.any():
         trace = int(np.argmax(other))
         raise WaveError(
-            f"{file.dialect.key(told)}: {file.path}: TRACE_SAMPLE_INTERVAL of trace {np.arange(1, file.count + 1)[numbers][trace]} is "
+            f"{file.dialect.key(told)}: {file.path}: TRACE_SAMPLE_INTERVAL of trace {file.numbers(numbers)[trace]} is "
             f"{intervals[trace]:.0f}: the {'binary header' if file.interval else 'first trace'}'s Interval is "
             f"{first:.6g}: resample or correct one, or give the one that holds for all"
         )
