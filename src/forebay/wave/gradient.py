@@ -112,7 +112,7 @@ def gradient(
         record=propagator.sensitive_fields,
         every=every,
         turn=turn,
-        **reversal,
+        **{"signature": loop.signature} | reversal,
     )
     value, data, _ = turned[0]
     return Gradient(value, propagator.gradient(sums, parameter), data, result)
