@@ -15,9 +15,10 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.job import changed, inputs, parse, place, stack
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.work import _told, mute, steps_of
-from forebay.wave.survey.geometry import part_of
+from forebay.wave.job.work import _told, steps_of
+from forebay.wave.survey.geometry import Geometry, part_of
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.traces import mute
 
 GRID = Grid((48, 96), 50.0)
 
@@ -229,7 +230,7 @@ def test_a_worker_has_what_a_shot_does_not_work_with(kind, ndim, tmp_path, monke
     box = tuple(slice(2, 20) for _ in range(ndim))
     described = SimpleNamespace(grid=grid, job=text_in(tmp_path, memory="", physics=f'kind = "{kind}"\norder = 6'))
     described.sampling, described.step = 0.008, 0.004
-    geometry = SimpleNamespace(starts=np.array([0, 10, 40, 45]))
+    geometry = Geometry(np.zeros((3, 2)), np.zeros((45, 2)), np.array([0, 10, 40, 45]), np.arange(45))
     workspace = SimpleNamespace(described=described, boxes=[box], geometry=geometry, wavelet=np.zeros(25))
     working = 4 * (FIELDS[kind, ndim] * math.prod(part_of(grid, box).fields(3)) + 5 * 30 * 50)
     shots = cluster.ShotCluster(None, None, None)
