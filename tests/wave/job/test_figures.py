@@ -183,13 +183,14 @@ def test_steps_of_a_shot(samples, step, steps, file, ways):
 
 def test_a_shot_tells_of_codecs_only_where_there_was_one():
     metrics = SimpleNamespace(seconds=2.5, phases={"forward": 1.0}, peak={"host": 7}, moved={"up 1": 9}, ratios=None)
-    metrics.samples = []
-    result = SimpleNamespace(metrics=metrics, plan=SimpleNamespace(steps=30), note="so")
-    told = _told(SimpleNamespace(result=result, every=4))
+    metrics.samples, metrics.advanced = [], 20
+    result = SimpleNamespace(metrics=metrics, plan=SimpleNamespace(schedule=SimpleNamespace(steps=8)), note="so")
+    told = _told(SimpleNamespace(result=result, every=4), True)
+    assert told["phases"] == {"forward": 1.0, "modelled": 0.4}  # 8 of the 20 steps that were run, some of them again
     assert told["ratio"] is told["worst"] is told["error"] is None
     metrics.ratios, metrics.mean_ratio = SimpleNamespace(worst=2.0), 3.0
     metrics.samples = [SimpleNamespace(relative=each) for each in (0.25, 0.5, 0.125)]
-    told = _told(SimpleNamespace(result=result, every=4))
+    told = _told(SimpleNamespace(result=result, every=4), False)
     assert (told["reversal"], told["every"], told["note"]) == (2.5, 4, "so")
     assert (told["phases"], told["peak"], told["moved"]) == ({"forward": 1.0}, {"host": 7}, {"up 1": 9})
     assert (told["ratio"], told["worst"], told["error"]) == (3.0, 2.0, 0.5)

@@ -92,7 +92,7 @@ class ShotInputs:
     media: dict[str, Fields]
     """its part of the "model" that is migrated through and, where its data are modelled, of the "true" one"""
     data: NDArray[Any] | None
-    """what its receivers heard, unless that is modelled"""
+    """what its receivers heard, unless that is still to be modelled"""
     dropped: int
     """traces that are not finite"""
 
@@ -104,11 +104,12 @@ class MigratedShot:
     number: int
     part: PartialImage
     summary: dict[str, Any]
-    """what it tells of itself"""
+    """what it tells of itself, but for its strength"""
 
     def write(self, workspace: Workspace) -> None:
         """Write its image for the run to take."""
-        workspace.keep(self.number, faded(self.part, workspace), self.summary)
+        summary = self.summary | {"strength": self.part.strength}
+        workspace.keep(self.number, faded(self.part, workspace), summary)
 
 
 def migrated_shot(
@@ -121,16 +122,15 @@ def migrated_shot(
 ) -> MigratedShot:
     """Migrate one shot, of which `ahead` has what is read, or is reading it; parameters are those of `try_shot`."""
     with alone(threads):
-        inputs = inputs_of(workspace, number) if ahead is None else ahead.result()
-        return _run(workspace, number, inputs, budget, tell or (lambda shot, done: None))
+        return _run(workspace, number, budget, tell or (lambda shot, done: None), ahead)
 
 
-def inputs_of(workspace: Workspace, number: int) -> ShotInputs:
-    """Read a shot's part of the model, and its data, muted and without traces that are not finite."""
+def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
+    """Read a shot's part of the model, and its data, muted and without traces that are not finite; or model them."""
     media = {medium: workspace.fields(medium, workspace.boxes[number]) for medium in ("model", "true")}
-    if workspace.described.job.data.file is None:
-        return ShotInputs(media, None, 0)
-    return ShotInputs(media, *without_spoilt(data_of(workspace, number, shot_of(workspace, number))))
+    shot, is_read = shot_of(workspace, number), workspace.described.job.data.file is not None
+    data = data_of(workspace, number, shot, media["true"]) if is_read or models else None
+    return ShotInputs(media, *(without_spoilt(data) if is_read and data is not None else (data, 0)))
 
 
 @contextmanager
@@ -158,12 +158,19 @@ def steps_of(workspace: Workspace) -> tuple[int, int]:
 
 
 def _run(
-    workspace: Workspace, number: int, inputs: ShotInputs, budget: Budget | None, tell: StepListener
+    workspace: Workspace,
+    number: int,
+    budget: Budget | None,
+    tell: StepListener,
+    ahead: ThreadTask[ShotInputs] | None,
 ) -> MigratedShot:
     described, start = workspace.described, perf_counter()
     job = described.job
-    shot = shot_of(workspace, number)
-    data = inputs.data
+    try:
+        inputs = inputs_of(workspace, number) if ahead is None else ahead.result()
+    except MemoryError:  # alone it may have room
+        inputs = inputs_of(workspace, number)
+    shot, data = shot_of(workspace, number), inputs.data
     if data is None:
         data = data_of(workspace, number, shot, inputs.media["true"])
     shot = shot.with_data(data)
@@ -194,8 +201,8 @@ def _run(
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    told = {"steps": steps, "strength": part.strength, "dropped": inputs.dropped}
-    summary = {"shot": number} | seconds | _told(migration) | told
+    told = {"steps": steps, "dropped": inputs.dropped}
+    summary = {"shot": number} | seconds | _told(migration, job.data.file is None) | told
     return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
 
 
@@ -256,13 +263,16 @@ def check_finite(part: PartialImage, shot: Shot) -> None:
         )
 
 
-def _told(migration: Migration) -> dict[str, Any]:
-    """Return what a summary tells of a shot's reversal."""
+def _told(migration: Migration, is_modelled: bool) -> dict[str, Any]:
+    """Return what a summary tells of a shot's reversal; its data were modelled by one way forward more."""
     result, metrics = migration.result, migration.result.metrics
+    phases = dict(metrics.phases)
+    if is_modelled and metrics.advanced:
+        phases["modelled"] = phases["forward"] * result.plan.schedule.steps / metrics.advanced
     return {
         "reversal": metrics.seconds,
         "every": migration.every,
-        "phases": dict(metrics.phases),
+        "phases": phases,
         "peak": dict(metrics.peak),
         "moved": dict(metrics.moved),
         "ratio": metrics.mean_ratio if metrics.ratios else None,
