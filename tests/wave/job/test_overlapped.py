@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tests.wave.job.jobs import SAMPLING, SHOTS, TEXT, same_images
 
+from forebay.cuda.available import gpu_count
 from forebay.units import Budget
 from forebay.wave.job import here, parse, run_job, work
 from forebay.wave.job.here import models_ahead, room_for_two
@@ -147,6 +148,7 @@ def test_nothing_overlaps_before_there_is_a_plan():
 
 
 @pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() == 0, reason="no GPU")
 def test_a_gpu_that_models_the_next_shot_beside_this_one_gives_the_same_bits(tmp_path, monkeypatch):
     text = TEXT.replace('device = "cpu"', 'device = "gpu"').replace('host = "4MB"', 'device = "40MB"\nhost = "40MB"')
     modelled, real = [], work._modelled

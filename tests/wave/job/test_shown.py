@@ -9,7 +9,7 @@ from rich.console import Console
 
 from forebay.wave.job import progress, results
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.results import _kept, _planned, _table, _times, panels_of
+from forebay.wave.job.results import _kept, _planned, _table, panels_of, times_of
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
     second["phases"] |= {"modelled": 3.0, "forward": 3.0} if device == "gpu" else {"modelled": 1.0}
     workspace = SimpleNamespace(described=SimpleNamespace(device=device), timeline=lambda: (0, []))
     survey = SimpleNamespace(summaries=[first, second], resumed=resumed, seconds=12.0, workspace=workspace)
-    assert _times(survey, device) == [
+    assert times_of(survey) == [
         (f"kernels on the {device.upper()}", "8 s of steps, modelled, forward and back"),
         ("seconds of all shots", "7 s, of which 2.5 s for data"),
         ("this run", run),

@@ -146,7 +146,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("steps of a shot", f"{steps} of {described.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * described.step * 1000:.4g} ms"),
         *(_planned(plan, every) if plan is not None else []),
-        *_times(survey, described.device),
+        *times_of(survey),
     ]
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
     phases = {name: [shot["phases"].get(name, 0.0) for shot in survey.summaries] for name in names}
@@ -212,9 +212,9 @@ def kernel_seconds(survey: Survey) -> float:
     return float(sum(shot["phases"].get(way, 0.0) for shot in counted for way in ways))
 
 
-def _times(survey: Survey, device: str) -> list[tuple[str, str]]:
+def times_of(survey: Survey) -> list[tuple[str, str]]:
     """Return the facts about time: that of kernels beside what the clock says of shots and run."""
-    kernels = kernel_seconds(survey)
+    kernels, device = kernel_seconds(survey), survey.workspace.described.device
     shots = sum(shot["seconds"] for shot in survey.summaries)
     data = sum(shot["data"] for shot in survey.summaries)
     run = seconds_to_text(survey.seconds)
