@@ -123,7 +123,7 @@ def gradient(
         record=propagator.sensitive_fields,
         every=every,
         turn=turn,
-        **reversal,
+        **{"signature": loop.signature} | reversal,
     )
     values, data, _ = turned[0]
     owed = propagator.gradient(sums, parameter)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -42,6 +42,16 @@ class Loop:
         """Advance several steps; what the receivers hear is kept the first time only, and where the loop listens."""
         hears = (self.receivers, self.heard) if self.listens and not replay else None
         return self.propagator.advance(state, self.sources, self.sent, range(start, stop), hears)
+
+    @property
+    def signature(self) -> Hashable:
+        """What the seconds of a step follow from beside the state's arrays, as `forebay.reverse` asks for it.
+
+        Points that send and hear cost little, so about as many of them are as good as the same.
+        """
+        model, shot = self.propagator.model, self.shot
+        counts = len(shot.source).bit_length(), len(shot.receivers).bit_length()
+        return type(self.propagator), type(model), model.grid.shape, model.grid.layers(), self.listens, *counts
 
     def data(self) -> NDArray[Any]:
         """Return what was heard, at the shot's sampling."""

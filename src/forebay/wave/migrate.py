@@ -164,7 +164,7 @@ def migrate(
         loop.steps,
         record=lambda state, step: propagator.image_record(state, names),
         every=steps_between,
-        **reversal,
+        **{"signature": loop.signature} | reversal,
     )
     negative = set(propagator.negative_images if zero_phase else ())
     arrays = _arrays(propagator, sums, negative)
