@@ -99,7 +99,7 @@ class Bench:
         if self.small:
             shape, absorb = ((36, 40, 38), 10) if self.asked.tiny else ((56, 66, 60), 16)
             return Setup(name, shape, steps, absorb=absorb, apart=4)
-        return Setup(name, SHAPES[name], steps, around=self.asked.around)
+        return Setup(name, SHAPES[name], steps)
 
     def _rows(self, name: str, steps: int) -> Any:
         """Make a shot and measure its costs; None, and a failure in the report, where that fails."""
@@ -184,7 +184,6 @@ class Bench:
     arg("--quick", action="store_true", help="shorter loops, fewer rows"),
     arg("--codec", default="bounded:1e-4"),
     arg("--host", help="host memory for states: 96GB unless told, 48GB with --quick"),
-    arg("--around", action="store_true", help="put absorbing layers around the seed's sizes, not inside"),
     arg("--patience", type=float, default=5.0, help="seconds after which a blocking row is cut off"),
     arg("--limit", type=float, default=float("inf"), help="seconds after which no row is begun"),
     needs=lambda asked: () if asked.device == "cpu" else ("gpu", "cupy"),

@@ -22,8 +22,8 @@ from forebay.units import to_text
 
 SOURCE = Path(__file__).parents[1] / "acoustic.cu"
 RADIUS = 4  # of the stencil, as in the source
-VARIANTS = ((16, 16, 2, 4), (16, 16, 3, 4), (32, 8, 2, 4), (32, 8, 3, 4), (32, 16, 1, 4))
-"""Shapes of the kernels to choose from by time: threads in x and y, blocks on a multiprocessor, blocks along z."""
+VARIANT = (32, 8, 2, 4)
+"""The shape of the kernels: threads in x and y, blocks on a multiprocessor, blocks along z."""
 SLOTS = 6
 """States that the device has room for, beside the working one."""
 OVERHEAD = 2 * PIECE
@@ -54,9 +54,7 @@ class Loop:
         self.layout = Layout.of(self.start)
         self.snapshot = self.layout.nbytes
         self.initial = digest(*(array.get() for array in self.start))
-        taken = {variant: self._time(variant) for variant in VARIANTS}
-        self.variant = min(taken, key=lambda variant: taken[variant])
-        self._compile(self.variant)
+        self._compile()
 
     def clear_edges(self, field: Any) -> None:
         """Set to zero what the kernels never write."""
@@ -158,13 +156,8 @@ class Loop:
         costs = host_costs(make, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
         return replace(costs, **taken, ahead=True)
 
-    def _time(self, variant: tuple[int, ...]) -> float:
-        self._compile(variant)
-        self.reset()
-        return sum(self.step_seconds(6))
-
-    def _compile(self, variant: tuple[int, ...]) -> None:
-        block_x, block_y, blocks, deep = variant
+    def _compile(self) -> None:
+        block_x, block_y, blocks, deep = VARIANT
         defines = {"BLOCK_X": block_x, "BLOCK_Y": block_y, "BLOCKS": blocks}
         options = tuple(f"-D{name}={value}" for name, value in defines.items())
         module = self.cupy.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=options)
@@ -209,6 +202,6 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     points = math.prod(extent - 2 * RADIUS for extent in loop.shape)
     speeds = {"forward_Gpoints": points / forward / 1e9, "backward_Gpoints": points / backward / 1e9}
     setting = {"shape": loop.shape, "steps": steps, "state_bytes": nbytes, "host_bytes": budget["host"]}
-    report.facts |= setting | {"kernel_variant": loop.variant, "costs": asdict(costs)} | speeds
-    report.say(f"a state of {to_text(nbytes)}, kernel variant {loop.variant}, {costs}")
+    report.facts |= setting | {"costs": asdict(costs)} | speeds
+    report.say(f"a state of {to_text(nbytes)}, {costs}")
     return loop, budget, costs

@@ -18,9 +18,8 @@ COLUMNS = "physics points absorb " + " ".join(f"{way}:.4f {way}_wall:.4f {way}_G
 def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, steps: int) -> dict[str, Any]:
     """Time steps of fields that are nowhere empty, in layers that are inside the shape."""
     inner = tuple(points - 2 * absorb for points in shape)
-    velocity, grid = machine.arrays.full(inner, 2500, "float32"), Grid(inner, 10.0, absorb=absorb)
-    medium = (velocity, velocity / np.float32(1.8), velocity)
-    model = ElasticModel(*medium, grid) if physics == "elastic" else AcousticModel(velocity, grid)
+    speed, grid = machine.arrays.full(inner, 2500, "float32"), Grid(inner, 10.0, absorb=absorb)
+    model = ElasticModel(speed, speed / 2, speed, grid) if physics == "elastic" else AcousticModel(speed, grid)
     dt, place = 0.9 * largest_dt(model), middle(grid)
     loop = Loop(Shot(place, [place], np.ones(steps), dt), physics_of(model)(model, dt))
     propagator, adjoint = loop.propagator, Adjoint(loop, np.ones((steps, 1), np.float32))
@@ -29,15 +28,16 @@ def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, steps:
         field[...] = 1e-3 * machine.arrays.random.standard_normal(field.shape)
     seen = propagator.image_record(state, ("pp",))
 
-    def back(every: int) -> None:
+    def image() -> None:
         adjoint.step = steps
-        for step in range(steps - every, -1, -every):
-            if every == 1:
-                propagator.add_image(adjoint, step, sums, seen, 1.0, None)
-            else:
-                adjoint.back_to(step)
+        for step in reversed(range(steps)):
+            propagator.add_image(adjoint, step, sums, seen, 1.0, None)
 
-    calls = (lambda: loop.forward(state, 0, steps), lambda: back(steps), lambda: back(1))
+    def back() -> None:
+        adjoint.step = steps
+        adjoint.back_to(0)
+
+    calls = (lambda: loop.forward(state, 0, steps), back, image)
     told: dict[str, Any] = {"physics": physics, "points": shape, "absorb": absorb}
     for way, call in zip(WAYS, calls, strict=True):
         call()

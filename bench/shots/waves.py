@@ -37,10 +37,8 @@ class Setup:
     name: str
     """of a built-in model"""
     shape: tuple[int, ...]
-    """points that are computed, layers included, or those of the model where they are `around` it"""
+    """points that are computed, layers included"""
     steps: int
-    around: bool = False
-    """whether absorbing layers come on top of the shape"""
     absorb: int = 20
     apart: int = 20
     """points between receivers"""
@@ -49,7 +47,7 @@ class Setup:
     @property
     def grid_shape(self) -> tuple[int, ...]:
         """Points of the model."""
-        return self.shape if self.around else tuple(points - 2 * self.absorb for points in self.shape)
+        return tuple(points - 2 * self.absorb for points in self.shape)
 
 
 class Ran(NamedTuple):
