@@ -203,15 +203,15 @@ class AcousticGpuKernels(GpuKernels, ABC):
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
         advance, points = self._stencil(propagator, back), self._points(senders, listeners)
-        change = self._changing(propagator, back)
+        changes = self._changing(propagator, back)
         p, old, memory = address(state["p"]), address(state["p_old"]), 0
         if "pml" in state:
             memory = address(state["pml"])
         for step in steps:
             pictured = image if step == steps[-1] else None
             stencil = advance if pictured is None else self._pictured(propagator, pictured, back)
-            self._bind(change, stencil, p, old, memory)
-            if change is not None:
+            self._bind(changes, stencil, p, old, memory)
+            for change in changes:
                 change(stream)
             stencil(stream)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
@@ -240,11 +240,11 @@ class AcousticGpuKernels(GpuKernels, ABC):
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     @abstractmethod
-    def _bind(self, change: Launch | None, stencil: Launch, p: int, old: int, memory: int) -> None:
+    def _bind(self, changes: Sequence[Launch], stencil: Launch, p: int, old: int, memory: int) -> None:
         """Tell the launches of a step which fields it has."""
 
     @abstractmethod
-    def _changing(self, propagator: Any, back: bool) -> Launch | None:
+    def _changing(self, propagator: Any, back: bool) -> Sequence[Launch]:
         """Return what layers do before a step, prepared once for either direction."""
 
     @abstractmethod

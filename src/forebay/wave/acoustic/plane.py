@@ -34,8 +34,8 @@ class PlaneKernels(AcousticGpuKernels):
         super().__init__(grid, radius, dtype, shots, device, variant or Variant())
         self._described: tuple[Any, Any] | None = None
 
-    def _bind(self, change: Launch | None, stencil: Launch, p: int, old: int, memory: int) -> None:
-        if change is not None:
+    def _bind(self, changes: Sequence[Launch], stencil: Launch, p: int, old: int, memory: int) -> None:
+        for change in changes:
             change.set(p=p, memory=memory)
         stencil.set(p=p, old=old)
 
@@ -124,12 +124,12 @@ class PlaneKernels(AcousticGpuKernels):
         name = "change_back" if back else "change"
         return self._launch(name, (-(-most // gpu.THREADS), len(layers.sides), self._shots), (gpu.THREADS,), arguments)
 
-    def _changing(self, propagator: Any, back: bool) -> Launch | None:
+    def _changing(self, propagator: Any, back: bool) -> Sequence[Launch]:
         if not propagator.layers.sides:
-            return None
+            return ()
         if ("change", back) not in self._launches:
             self._launches["change", back] = self._change(propagator.layers, propagator.weights, back)
-        return self._launches["change", back]
+        return (self._launches["change", back],)
 
     def _stencil(self, propagator: Any, back: bool) -> Launch:
         if ("advance", back) not in self._launches:

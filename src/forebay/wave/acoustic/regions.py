@@ -73,7 +73,7 @@ class Tiles:
 
 
 def regions_of(sides: Sequence[Side], whole: Box) -> list[Region]:
-    """Part all computed points of a volume into regions; those without layers come first, since they take longest.
+    """Part all computed points of a volume into regions, those first whose marches take longest.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def regions_of(sides: Sequence[Side], whole: Box) -> list[Region]:
             for words, along in _spans(sides, 2, whole.words):
                 region = Region(0, Box(planes, rows, words), along=along)
                 (plain if along is None else narrow).append(region)
-    return plain + narrow + layers
+    return narrow + plain + layers
 
 
 def parts_of(sides: Sequence[Side], whole: Box) -> list[Part]:

@@ -36,11 +36,16 @@
 
 constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y;
 
+template <bool LINES>
 __device__ inline void copy_ahead(float4* to, const float4* from) {
 #ifdef __CUDA_ARCH__
     const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
-    // The cache is asked for a whole line of it, which other threads copy the rest of.
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+    // Where other threads copy the rest of it, the cache is asked for whole lines.
+    if (LINES) {
+        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+    } else {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
+    }
 #else
     *to = *from;
 #endif
@@ -137,7 +142,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     const auto copy_plane = [&](int m, int slot) {
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            if (to[i] >= 0) copy_ahead(shared + slot * TILE + to[i], p + m * stride + from[i]);
+            if (to[i] >= 0) copy_ahead<ALONG == NONE>(shared + slot * TILE + to[i], p + m * stride + from[i]);
         }
     };
 
@@ -157,16 +162,16 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     i64 here = begin * stride + line * across + word;
     const auto copy_own = [&](int m, i64 at, int slot) {
         if (!live) return;
-        copy_ahead(own + slot * OWN * TILE_THREADS, job.target + at);
-        copy_ahead(own + (slot * OWN + 1) * TILE_THREADS, job.beside + at);
+        copy_ahead<ALONG == NONE>(own + slot * OWN * TILE_THREADS, job.target + at);
+        copy_ahead<ALONG == NONE>(own + (slot * OWN + 1) * TILE_THREADS, job.beside + at);
         if constexpr (KIND != NONE) {
             if (!layer.remembers(m - start)) return;
-            copy_ahead(own + (slot * OWN + 2) * TILE_THREADS, layer.psi + layer.of_flux(m - start) * layer.stride);
-            copy_ahead(own + (slot * OWN + 3) * TILE_THREADS, layer.zeta + layer.of_curve(m - start) * layer.stride);
+            copy_ahead<ALONG == NONE>(own + (slot * OWN + 2) * TILE_THREADS, layer.psi + layer.of_flux(m - start) * layer.stride);
+            copy_ahead<ALONG == NONE>(own + (slot * OWN + 3) * TILE_THREADS, layer.zeta + layer.of_curve(m - start) * layer.stride);
         } else if constexpr (ALONG != NONE) {
             if (!row_layer.inside) return;
-            copy_ahead(own + (slot * OWN + 2) * TILE_THREADS, row_layer.psi + m * row_layer.stride);
-            copy_ahead(own + (slot * OWN + 3) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
+            copy_ahead<ALONG == NONE>(own + (slot * OWN + 2) * TILE_THREADS, row_layer.psi + m * row_layer.stride);
+            copy_ahead<ALONG == NONE>(own + (slot * OWN + 3) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
         }
     };
 
@@ -198,7 +203,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0, later = AHEAD;  // slots in shared memory
     for (int m = begin; m < end; ++m, here += stride) {
         const int z = region.axis ? line : m, y = region.axis ? m : line;
-        const typename Job::Seen seen = PLAIN ? job.look(z, y, word, live) : typename Job::Seen{};
+        const typename Job::Seen seen = KIND == NONE ? job.look(z, y, word, live) : typename Job::Seen{};
         wait_for_stage<AHEAD - 1>();
         if (m + AHEAD < end) {
             copy_plane(m + AHEAD + RADIUS, next);
@@ -232,7 +237,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         const float4 lap = fused(w.x, in_x, fused(w_across, in_line, times(w_march, in_march)));
         if (live) {
             job.finish(here, z, y, word, c, lap, loaded[0], loaded[TILE_THREADS],
-                       PLAIN ? seen : job.look(z, y, word, live));
+                       KIND == NONE ? seen : job.look(z, y, word, live));
         }
         now = now + 1 < DEPTH ? now + 1 : 0;
         front = front + 1 < DEPTH ? front + 1 : 0;

@@ -1,5 +1,6 @@
 """The acoustic stencils of three dimensions on a GPU: the kernels of ``volume.cu``."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -33,10 +34,12 @@ from forebay.wave.kernels.variant import Variant
 SOURCE = Path(__file__).parent / "volume.cu"
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
-WAVES = 16
+WAVES = 8
 """Thread blocks of the plain region for each that a multiprocessor has room for, so that all of them end together."""
-SHORTEST = 28
+SHORTEST = 40
 """Planes that are worth a march of their own."""
+NARROW_MARCHES = 4
+"""Parts in which threads march through layers along rows, whose marches begin first."""
 
 
 def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None, **options: Any) -> AcousticGpuKernels:
@@ -59,6 +62,7 @@ class VolumeKernels(AcousticGpuKernels):
         super().__init__(grid, radius, dtype, shots, device, variant or FASTEST)
         self._stepped: dict[tuple[str, bool], Launch] = {}
         self._tabled: dict[str, Any] = {}
+        self._changers: dict[bool, list[Launch]] = {}
 
     def changes(self, layers: AcousticLayers) -> int:
         """Return how many values layers must put somewhere for a stencil: none."""
@@ -69,7 +73,7 @@ class VolumeKernels(AcousticGpuKernels):
     ) -> None:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
         stream = self.device.stream()
-        if (change := self._change_of(squared, weights, layers, back)) is not None:
+        for change in self._changes_of(squared, weights, layers, back):
             change.set(p=p, old=p_old, memory=pml)
             change(stream)
         step = self._step_of("retreat" if back else "advance", squared, weights, layers, {})
@@ -84,23 +88,19 @@ class VolumeKernels(AcousticGpuKernels):
         self._marching("curvature", "all", regions_of([], self._whole), layers, arguments, weights)(
             self.device.stream()
         )
-        if layers.sides:
-            told = self._parts_launch("changed_back", all_parts(layers.sides, self._whole), layers, weights, back=True)
+        for told in self._parted("changed_back", all_parts(layers.sides, self._whole), layers, weights, back=True):
             told.set(p=p, old=total, beside=other, factor=float(factor), memory=pml)
             told(self.device.stream())
 
-    def _bind(self, change: Launch | None, stencil: Launch, p: int, old: int, memory: int) -> None:
-        if change is not None:
-            change.set(p=p, old=old, memory=memory)
-        stencil.set(p=p, old=old, memory=memory)
+    def _bind(self, changes: Sequence[Launch], stencil: Launch, p: int, old: int, memory: int) -> None:
+        for launch in (*changes, stencil):
+            launch.set(p=p, old=old, memory=memory)
 
-    def _changing(self, propagator: Any, back: bool) -> Launch | None:
-        if ("change", back) not in self._stepped:
-            launch = self._change_of(propagator.squared, propagator.weights, propagator.layers, back)
-            if launch is None:
-                return None
-            self._stepped["change", back] = launch
-        return self._stepped["change", back]
+    def _changing(self, propagator: Any, back: bool) -> Sequence[Launch]:
+        if back not in self._changers:
+            how = propagator.squared, propagator.weights, propagator.layers, back
+            self._changers[back] = self._changes_of(*how)
+        return self._changers[back]
 
     def _stencil(self, propagator: Any, back: bool) -> Launch:
         if ("step", back) not in self._stepped:
@@ -138,7 +138,8 @@ class VolumeKernels(AcousticGpuKernels):
         if region.along is not None:
             words, lines = self._narrow(layers), words * lines // self._narrow(layers)
         length = region.march[1] - region.march[0]
-        return Tiles(words, lines, length if region.side is not None else -(-length // self._marches(length)))
+        marches = 1 if region.side is not None else self._marches(length) if region.along is None else NARROW_MARCHES
+        return Tiles(words, lines, -(-length // marches))
 
     def _marches(self, length: int) -> int:
         """Choose in how many parts threads march: each begins with loads that another one makes too."""
@@ -178,13 +179,19 @@ class VolumeKernels(AcousticGpuKernels):
         regions = regions_of(layers.sides, self._whole)
         return self._marching(name, "regions", regions, layers, arguments, weights, {"mirrored": self._mirrored}, more)
 
-    def _change_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> Launch | None:
+    def _changes_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> list[Launch]:
         parts = parts_of(layers.sides, self._whole)
-        if not parts:
-            return None
-        launch = self._parts_launch("change_back" if back else "change", parts, layers, weights, back=back)
-        launch.set(beside=squared, factor=-1.0)
-        return launch
+        launches = self._parted("change_back" if back else "change", parts, layers, weights, back=back)
+        for launch in launches:
+            launch.set(beside=squared, factor=-1.0)
+        return launches
+
+    def _parted(
+        self, name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
+    ) -> list[Launch]:
+        """Return a launch for the parts of each axis: layers of several axes may change the same points."""
+        own = [[part for part in parts if layers.sides[part.side].axis == axis] for axis in range(3)]
+        return [self._parts_launch(name, some, layers, weights, back=back) for some in own if some]
 
     def _parts_launch(
         self, name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
@@ -204,7 +211,12 @@ class VolumeKernels(AcousticGpuKernels):
         table, units = part_table(parts, blocks)
         extra = {"rows": self._rows, "words": self._words, "first_word": self._first_word, "end": self._end}
         arguments = {"p": None, "old": None, "beside": None, "factor": 0.0, **self._layered(layers)}
-        arguments |= {"table": self._put(name, table), "parts": len(table), **extra, **_spacing(weights)}
+        arguments |= {
+            "table": self._put(f"{name}, {layers.sides[parts[0].side].axis}", table),
+            "parts": len(table),
+            **extra,
+            **_spacing(weights),
+        }
         return self._compiled(name, (units,), (threads,), arguments, layers, 0)
 
     def _marching(
