@@ -59,7 +59,8 @@ def read_shots(path: Path, ndim: int, dialect: Dialect, section: Line | None = N
     with reading(path, "SEG-Y", WaveError):
         file = open_traces(path, dialect)
         kept, notes = _kept(file)
-        dt = dialect.dt or interval_of(file, "dt") / 1e6
+        file.check_floats(kept)
+        dt = dialect.dt or interval_of(file, "dt", kept) / 1e6
         sources, receivers = _positions(file, kept)
         _check_told(file, kept, sources, receivers)
         delays = _delays(file, kept) / dt
@@ -75,7 +76,8 @@ def read_shots(path: Path, ndim: int, dialect: Dialect, section: Line | None = N
         if ndim == 2:
             sources, receivers, moved = on_section(sources, receivers, file, section)
             notes += moved
-        return SegyShots(_geometry(file, kept, sources, receivers), dt, samples, notes)
+        geometry = _geometry(file, kept, sources, receivers)
+        return SegyShots(geometry, dt, samples, [*notes, *_repeated(geometry)])
 
 
 def read_traces(path: Path, traces: NDArray[np.int64], dialect: Dialect, samples: int | None) -> NDArray[np.float32]:
@@ -85,7 +87,7 @@ def read_traces(path: Path, traces: NDArray[np.int64], dialect: Dialect, samples
         data, delays = file.read(traces), _delays(file, traces)
         if not delays.any() and samples in (None, len(data)):
             return data
-        delays /= dialect.dt or interval_of(file, "dt") / 1e6
+        delays /= dialect.dt or interval_of(file, "dt", traces) / 1e6
         return _from_zero(data, delays, samples or file.samples + int(np.ceil(delays.max() - WHOLE)))
 
 
@@ -140,7 +142,7 @@ def _kept(file: TraceFile) -> tuple[NDArray[np.int64], list[str]]:
 
 def _positions(file: TraceFile, kept: NDArray[np.int64]) -> tuple[Positions, Positions]:
     """Return depth, y and x of sources and receivers, in metres."""
-    unit, datum = metres_of_unit(file), file.dialect.datum
+    unit, datum = metres_of_unit(file, kept), file.dialect.datum
 
     def length(name: str, scalar: str = "coordinate_scalar") -> NDArray[np.float64]:
         values = unit * scaled(file, name, scalar)[kept]
@@ -217,6 +219,15 @@ def _geometry(file: TraceFile, kept: NDArray[np.int64], sources: Positions, rece
     traces = np.argsort(shot, kind="stable")
     starts = np.searchsorted(shot[traces], np.arange(len(centres) + 1))
     return Geometry(centres, np.stack(receivers, axis=1)[traces], starts, kept[traces])
+
+
+def _repeated(geometry: Geometry) -> list[str]:
+    """Say how many traces of a shot lie where another one of it does, to the centimetre."""
+    shot = np.repeat(np.arange(geometry.count), np.diff(geometry.starts))
+    places = np.column_stack([shot, np.rint(100 * geometry.receivers)])
+    again = len(places) - len(np.unique(places, axis=0))
+    note = f"{again} of {len(places)} traces have source and receiver of another one, and all of them are migrated"
+    return [f"{note}: data.identification chooses among components"] if again else []
 
 
 def _range(low: float, high: float, unit: str) -> str:

@@ -31,6 +31,12 @@ def read_volume(path: Path, dialect: Dialect) -> Volume:
                 f"{dialect.key('units')}: expected, since the MeasurementSystem of {path} is feet: 'feet' takes its "
                 "velocities as feet per second and its interval as thousandths of a foot, 'metres' takes all as metres"
             )
+        if "delay" not in dialect.headers and (delays := file.word("delay")).any():
+            raise WaveError(
+                f"{dialect.key('headers.delay')}: {path}: DelayRecordingTime of trace {np.argmax(delays != 0) + 1} is "
+                f"{delays[np.argmax(delays != 0)]:.0f}, and depth is taken to begin at 0: set headers.delay to 0, and "
+                "model.origin where it begins elsewhere"
+            )
         unit = metres_of_unit(file)
         depth = dialect.dt or unit * _depth_step(file)
         axes, placed, line = _axes(file, unit)
