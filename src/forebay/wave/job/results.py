@@ -49,8 +49,12 @@ def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Pa
 def draw_image(survey: Survey, path: Path) -> None:
     """Draw the image, stronger with depth; of a volume, three planes through its middle."""
     grid = survey.workspace.described.grid
-    gain = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
-    draw_panels(panels_of(survey.image * gain, survey.workspace, signed=True), path)
+    rising = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
+    gains = panels_of(np.broadcast_to(rising, grid.shape), survey.workspace)
+    panels = panels_of(survey.image, survey.workspace, signed=True)
+    draw_panels(
+        [replace(panel, values=panel.values * gain.values) for panel, gain in zip(panels, gains, strict=True)], path
+    )
 
 
 def draw_difference(survey: Survey, path: Path) -> str:
