@@ -1,0 +1,83 @@
+"""Regions have every computed point once, and regions and parts have every point of a layer once."""
+
+import numpy as np
+import pytest
+
+from forebay.wave import Grid
+from forebay.wave.acoustic.layers import layers_of
+from forebay.wave.acoustic.regions import Box, all_parts, extent, parts_of, regions_of, wide
+from forebay.wave.kernels.rows import WORD, Rows
+
+RADIUS = 4
+GRIDS = {
+    "open": Grid((20, 22, 30), 10.0, absorb=6),
+    "free surface": Grid((20, 22, 30), 10.0, absorb=6, free_surface=True),
+    "thin": Grid((3, 5, 2), 10.0, absorb=5),
+    "no layers": Grid((9, 8, 7), 10.0, absorb=0),
+    "layers wider than a warp": Grid((12, 12, 20), 10.0, absorb=140),
+}
+
+
+def parted(grid):
+    """Return the sides of layers, all computed points, and an array of them."""
+    fields = grid.fields(RADIUS)
+    rows = Rows.of(fields[-1], RADIUS, WORD, 8)
+    sides = layers_of(grid, RADIUS, rows, 1e-3, 2000.0).sides
+    end = -(-(rows.before + fields[-1] - RADIUS) // WORD)
+    whole = Box((RADIUS, fields[0] - RADIUS), (RADIUS, fields[1] - RADIUS), ((rows.before + RADIUS) // WORD, end))
+    return sides, whole, np.zeros((fields[0], fields[1], end), int)
+
+
+def within(planes, rows, words):
+    return tuple(slice(*span) for span in (planes, rows, words))
+
+
+def reach(side):
+    """Return the places along its axis that a layer changes in a step back."""
+    first = (side.start - side.lead) // (WORD if side.axis == 2 else 1)
+    return first, first + extent(side)
+
+
+def changed(side, part, whole):
+    """Return the points that a part of a layer changes."""
+    spans = [part.planes, part.rows, whole.words]
+    spans[side.axis] = reach(side)
+    return within(*spans)
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_point_is_of_one_region(name):
+    sides, whole, points = parted(GRIDS[name])
+    for region in regions_of(sides, whole):
+        points[within(region.box.planes, region.box.rows, region.box.words)] += 1
+    computed = within(whole.planes, whole.rows, whole.words)
+    assert (points[computed] == 1).all() and points.sum() == points[computed].size
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_every_point_of_a_layer_is_known_to_its_region_or_is_of_a_part(name):
+    sides, whole, points = parted(GRIDS[name])
+    for number, side in enumerate(sides):
+        known = np.zeros_like(points)
+        for region in regions_of(sides, whole):
+            if number in (region.side, region.along):
+                known[within(region.box.planes, region.box.rows, region.box.words)] += 1
+        for part in parts_of(sides, whole):
+            if part.side == number:
+                known[changed(side, part, whole)] += 1
+        all_of_it = changed(side, all_parts(sides, whole)[number], whole)
+        assert (known[all_of_it] == 1).all() and known.sum() == known[all_of_it].size
+        assert not (
+            wide(side) and side.axis == 2 and any(region.along == number for region in regions_of(sides, whole))
+        )
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_parts_of_one_axis_share_no_point(name):
+    sides, whole, points = parted(GRIDS[name])
+    for axis in range(3):
+        once = np.zeros_like(points)
+        for part in parts_of(sides, whole):
+            if sides[part.side].axis == axis:
+                once[changed(sides[part.side], part, whole)] += 1
+        assert once.max() <= 1
