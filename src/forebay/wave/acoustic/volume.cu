@@ -4,8 +4,8 @@
 // of rows, along those. The planes around the current one are in registers, the current one and those ahead in shared
 // memory, into which further ones are copied while it is computed. Each word of a field is so loaded about once.
 //
-// A launch has several regions: the layers of planes, those of rows, and what lies between them, whose threads know
-// nothing of layers. What a region computes of a point depends on where the point is and on nothing else.
+// A launch has several zones: the layers of planes, those of rows, and what lies between them, whose threads know
+// nothing of layers. What a zone computes of a point depends on where the point is and on nothing else.
 //
 // All products and sums that are contracted are written as such.
 
@@ -67,14 +67,14 @@ __device__ inline void wait_for_stage() {
 }
 
 // A box in which threads march along an axis, from `begin` to `end` in chunks, and own lines of the other and words.
-struct Region {
+struct Zone {
     int first, axis, begin, end, chunk, line, lines_end, across, word, words_end, columns;
     int side;   // the layer along the march, counted from 1, or none
     int along;  // the layer along rows
 };
 
-__device__ inline Region region_of(const int* __restrict__ table, int regions, int unit) {
-    int number = regions - 1;
+__device__ inline Zone zone_of(const int* __restrict__ table, int zones, int unit) {
+    int number = zones - 1;
     while (number && unit < __ldg(table + 13 * number)) --number;
     const int* at = table + 13 * number;
     return {__ldg(at),     __ldg(at + 1), __ldg(at + 2), __ldg(at + 3),  __ldg(at + 4),  __ldg(at + 5), __ldg(at + 6),
@@ -104,10 +104,10 @@ __device__ inline void add_neighbours(const float4* at, const float (&row)[12], 
     }
 }
 
-// Call `job` for every word that a thread owns in a region, with its place, its points, their Laplacian with what the
+// Call `job` for every word that a thread owns in a zone, with its place, its points, their Laplacian with what the
 // layer along the march or that along rows changes in it, and the words of the job's two fields.
 template <Kind KIND, Kind ALONG, typename Job>
-__device__ inline void march(const float4* __restrict__ p, const Extents& extents, const Region& region,
+__device__ inline void march(const float4* __restrict__ p, const Extents& extents, const Zone& zone,
                              const Memory& memory, const Weights& w, const Job& job) {
 #ifdef __CUDA_ARCH__
     extern __shared__ float4 shared[];
@@ -120,15 +120,15 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     constexpr int TILE = (HIGH + 2 * RADIUS) * PITCH, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
     const int number = threadIdx.y * BLOCK_X + threadIdx.x, words = extents.words;
     const int column = number % WIDE, height = number / WIDE;
-    const int unit = blockIdx.x - region.first, tile = unit / region.columns, part = tile / region.across;
-    const int first_word = region.word + unit % region.columns * WIDE, word = first_word + column;
-    const int first_line = region.line + tile % region.across * HIGH, line = first_line + height;
-    const int begin = region.begin + part * region.chunk, end = min(begin + region.chunk, region.end);
-    const bool live = word < region.words_end && line < region.lines_end;
+    const int unit = blockIdx.x - zone.first, tile = unit / zone.columns, part = tile / zone.across;
+    const int first_word = zone.word + unit % zone.columns * WIDE, word = first_word + column;
+    const int first_line = zone.line + tile % zone.across * HIGH, line = first_line + height;
+    const int begin = zone.begin + part * zone.chunk, end = min(begin + zone.chunk, zone.end);
+    const bool live = word < zone.words_end && line < zone.lines_end;
     const i64 plane = static_cast<i64>(extents.rows) * words;
-    const i64 stride = region.axis ? words : plane, across = region.axis ? plane : words;
-    const int lines = region.axis ? extents.planes : extents.rows;
-    const float w_march = region.axis ? w.y : w.z, w_across = region.axis ? w.z : w.y;
+    const i64 stride = zone.axis ? words : plane, across = zone.axis ? plane : words;
+    const int lines = zone.axis ? extents.planes : extents.rows;
+    const float w_march = zone.axis ? w.y : w.z, w_across = zone.axis ? w.z : w.y;
 
     int to[SHARE];
     i64 from[SHARE];
@@ -149,13 +149,13 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     Layer<KIND> layer = {};
     int start = 0;
     if constexpr (KIND != NONE) {
-        const Side side = side_of(memory.sides, region.side - 1);
+        const Side side = side_of(memory.sides, zone.side - 1);
         layer = layer_of<KIND>(side, memory.values, memory.coefficients, extents.rows, words, line, word, live);
         start = side.start;
     }
     RowLayer<ALONG> row_layer = {};
     if constexpr (ALONG != NONE) {
-        const Side side = side_of(memory.sides, region.along - 1);
+        const Side side = side_of(memory.sides, zone.along - 1);
         row_layer = row_layer_of<ALONG>(side, memory.values, memory.coefficients, extents.rows, line, word, live);
     }
     float4* own = shared + DEPTH * TILE + number;
@@ -202,7 +202,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
 
     int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0, later = AHEAD;  // slots in shared memory
     for (int m = begin; m < end; ++m, here += stride) {
-        const int z = region.axis ? line : m, y = region.axis ? m : line;
+        const int z = zone.axis ? line : m, y = zone.axis ? m : line;
         const typename Job::Seen seen = KIND == NONE ? job.look(z, y, word, live) : typename Job::Seen{};
         wait_for_stage<AHEAD - 1>();
         if (m + AHEAD < end) {
@@ -324,59 +324,59 @@ struct Curvature {
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
             float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
-            const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
+            const int* __restrict__ table, int zones, int planes, int rows, int words, int end, int mirrored,
             float w_z, float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.x);
+    const Zone zone = zone_of(table, zones, blockIdx.x);
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<FORWARD, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    if (region.along) return march<NONE, FORWARD>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (zone.side) return march<FORWARD, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    if (zone.along) return march<NONE, FORWARD>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
 
 // Step once back: the transpose.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     retreat(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
             float4* __restrict__ memory, const float* __restrict__ coefficients, const int* __restrict__ sides,
-            const int* __restrict__ table, int regions, int planes, int rows, int words, int end, int mirrored,
+            const int* __restrict__ table, int zones, int planes, int rows, int words, int end, int mirrored,
             float w_z, float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.x);
+    const Zone zone = zone_of(table, zones, blockIdx.x);
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<BACK, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    if (region.along) return march<NONE, BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
 
 // Step once back, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     retreat_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
                       float4* __restrict__ memory, const float* __restrict__ coefficients,
-                      const int* __restrict__ sides, const int* __restrict__ table, int regions, int planes, int rows,
+                      const int* __restrict__ sides, const int* __restrict__ table, int zones, int planes, int rows,
                       int words, int end, int mirrored, float w_z, float w_y, float w_x,
                       const float4* __restrict__ seen, float4* __restrict__ image, float4* __restrict__ light,
                       float factor, int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
                       int seen_words) {
-    const Region region = region_of(table, regions, blockIdx.x);
+    const Zone zone = zone_of(table, zones, blockIdx.x);
     const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
     const Advance step = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const AdvanceAndImage job = {step, old, squared, window, seen, image, light, factor};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
-    if (region.side) return march<BACK, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    if (region.along) return march<NONE, BACK>(p, extents, region, layers, {w_z, w_y, w_x}, job);
-    march<NONE, NONE>(p, extents, region, layers, {w_z, w_y, w_x}, job);
+    if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
 
 // Add factor other lap(p) to a total.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
-              const int* __restrict__ table, int regions, int planes, int rows, int words, int end, float w_z,
+              const int* __restrict__ table, int zones, int planes, int rows, int words, int end, float w_z,
               float w_y, float w_x) {
-    const Region region = region_of(table, regions, blockIdx.x);
-    march<NONE, NONE>(p, {planes, rows, words, end}, region, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
+    const Zone zone = zone_of(table, zones, blockIdx.x);
+    march<NONE, NONE>(p, {planes, rows, words, end}, zone, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
 }
 
 // What layers change that no stencil knows of, taken from the older field before a step.

@@ -11,19 +11,19 @@ from forebay.wave.acoustic import gpu
 from forebay.wave.acoustic.gpu import AcousticGpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.acoustic.plane import PlaneKernels
-from forebay.wave.acoustic.regions import (
+from forebay.wave.acoustic.zones import (
     LANES,
     Box,
     Part,
-    Region,
     Tiles,
+    Zone,
     all_parts,
     extent,
     part_table,
     parts_of,
-    region_table,
-    regions_of,
     wide,
+    zone_table,
+    zones_of,
 )
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging
@@ -35,7 +35,7 @@ SOURCE = Path(__file__).parent / "volume.cu"
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
 WAVES = 8
-"""Thread blocks of the plain region for each that a multiprocessor has room for, so that all of them end together."""
+"""Thread blocks of the plain zone for each that a multiprocessor has room for, so that all of them end together."""
 SHORTEST = 40
 """Planes that are worth a march of their own."""
 NARROW_MARCHES = 4
@@ -85,9 +85,7 @@ class VolumeKernels(AcousticGpuKernels):
     ) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
         arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
-        self._marching("curvature", "all", regions_of([], self._whole), layers, arguments, weights)(
-            self.device.stream()
-        )
+        self._marching("curvature", "all", zones_of([], self._whole), layers, arguments, weights)(self.device.stream())
         for told in self._parted("changed_back", all_parts(layers.sides, self._whole), layers, weights, back=True):
             told.set(p=p, old=total, beside=other, factor=float(factor), memory=pml)
             told(self.device.stream())
@@ -132,13 +130,13 @@ class VolumeKernels(AcousticGpuKernels):
     def _first_word(self) -> int:
         return (self.rows.before + self.radius) // WORD
 
-    def _tiles(self, layers: AcousticLayers, region: Region) -> Tiles:
-        """Cut a region; threads march through a layer in one go, and else so far that all multiprocessors are busy."""
+    def _tiles(self, layers: AcousticLayers, zone: Zone) -> Tiles:
+        """Cut a zone; threads march through a layer in one go, and else so far that all multiprocessors are busy."""
         words, lines = self.variant.block
-        if region.along is not None:
+        if zone.along is not None:
             words, lines = self._narrow(layers), words * lines // self._narrow(layers)
-        length = region.march[1] - region.march[0]
-        marches = 1 if region.side is not None else self._marches(length) if region.along is None else NARROW_MARCHES
+        length = zone.march[1] - zone.march[0]
+        marches = 1 if zone.side is not None else self._marches(length) if zone.along is None else NARROW_MARCHES
         return Tiles(words, lines, -(-length // marches))
 
     def _marches(self, length: int) -> int:
@@ -176,8 +174,8 @@ class VolumeKernels(AcousticGpuKernels):
 
     def _step_of(self, name: str, squared: Any, weights: Any, layers: AcousticLayers, more: dict[str, Any]) -> Launch:
         arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
-        regions = regions_of(layers.sides, self._whole)
-        return self._marching(name, "regions", regions, layers, arguments, weights, {"mirrored": self._mirrored}, more)
+        zones = zones_of(layers.sides, self._whole)
+        return self._marching(name, "zones", zones, layers, arguments, weights, {"mirrored": self._mirrored}, more)
 
     def _changes_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> list[Launch]:
         parts = parts_of(layers.sides, self._whole)
@@ -223,15 +221,15 @@ class VolumeKernels(AcousticGpuKernels):
         self,
         name: str,
         table_name: str,
-        regions: list[Region],
+        zones: list[Zone],
         layers: AcousticLayers,
         arguments: dict[str, Any],
         weights: Any,
         before: dict[str, Any] | None = None,
         after: dict[str, Any] | None = None,
     ) -> Launch:
-        table, units = region_table(regions, lambda region: self._tiles(layers, region))
-        arguments |= {"table": self._put(table_name, table), "regions": len(table), **self._extents}
+        table, units = zone_table(zones, lambda zone: self._tiles(layers, zone))
+        arguments |= {"table": self._put(table_name, table), "zones": len(table), **self._extents}
         arguments |= {**(before or {}), **_spacing(weights), **(after or {})}
         return self._compiled(name, (units,), self.variant.block, arguments, layers, self._shared(layers))
 

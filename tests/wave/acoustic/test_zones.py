@@ -1,11 +1,11 @@
-"""Regions have every computed point once, and regions and parts have every point of a layer once."""
+"""Zones have every computed point once, and zones and parts have every point of a layer once."""
 
 import numpy as np
 import pytest
 
 from forebay.wave import Grid
 from forebay.wave.acoustic.layers import layers_of
-from forebay.wave.acoustic.regions import Box, all_parts, extent, parts_of, regions_of, wide
+from forebay.wave.acoustic.zones import Box, all_parts, extent, parts_of, wide, zones_of
 from forebay.wave.kernels.rows import WORD, Rows
 
 RADIUS = 4
@@ -46,30 +46,28 @@ def changed(side, part, whole):
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_point_is_of_one_region(name):
+def test_every_point_is_of_one_zone(name):
     sides, whole, points = parted(GRIDS[name])
-    for region in regions_of(sides, whole):
-        points[within(region.box.planes, region.box.rows, region.box.words)] += 1
+    for zone in zones_of(sides, whole):
+        points[within(zone.box.planes, zone.box.rows, zone.box.words)] += 1
     computed = within(whole.planes, whole.rows, whole.words)
     assert (points[computed] == 1).all() and points.sum() == points[computed].size
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_every_point_of_a_layer_is_known_to_its_region_or_is_of_a_part(name):
+def test_every_point_of_a_layer_is_known_to_its_zone_or_is_of_a_part(name):
     sides, whole, points = parted(GRIDS[name])
     for number, side in enumerate(sides):
         known = np.zeros_like(points)
-        for region in regions_of(sides, whole):
-            if number in (region.side, region.along):
-                known[within(region.box.planes, region.box.rows, region.box.words)] += 1
+        for zone in zones_of(sides, whole):
+            if number in (zone.side, zone.along):
+                known[within(zone.box.planes, zone.box.rows, zone.box.words)] += 1
         for part in parts_of(sides, whole):
             if part.side == number:
                 known[changed(side, part, whole)] += 1
         all_of_it = changed(side, all_parts(sides, whole)[number], whole)
         assert (known[all_of_it] == 1).all() and known.sum() == known[all_of_it].size
-        assert not (
-            wide(side) and side.axis == 2 and any(region.along == number for region in regions_of(sides, whole))
-        )
+        assert not (wide(side) and side.axis == 2 and any(zone.along == number for zone in zones_of(sides, whole)))
 
 
 @pytest.mark.parametrize("name", GRIDS)

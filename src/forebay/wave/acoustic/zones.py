@@ -1,9 +1,9 @@
 """How a volume is parted among the thread blocks of a GPU: what each marches through, and which layers it knows.
 
-Threads that march along the axis of a layer carry its memory with them. So the layers of planes are regions in which
-threads march along planes, and between these the layers of rows are regions in which they march along rows. Layers
-along rows are regions between both, whose thread blocks have all words of such a layer. What is left knows nothing of
-layers. Where layers meet, those that a region does not know are computed before a step: parts, which the stencils
+Threads that march along the axis of a layer carry its memory with them. So the layers of planes are zones in which
+threads march along planes, and between these the layers of rows are zones in which they march along rows. Layers
+along rows are zones between both, whose thread blocks have all words of such a layer. What is left knows nothing of
+layers. Where layers meet, those that a zone does not know are computed before a step: parts, which the stencils
 then need not look for.
 """
 
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 
 
 LANES = 32
-"""Threads that can tell each other what they know: the widest layer along rows that is a region, in words."""
+"""Threads that can tell each other what they know: the widest layer along rows that is a zone, in words."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Box:
 
 
 @dataclass(frozen=True)
-class Region:
+class Zone:
     """A box whose threads march along an axis."""
 
     axis: int
@@ -65,38 +65,38 @@ class Part:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a region is cut into thread blocks: words and lines of each, and how far it marches."""
+    """How a zone is cut into thread blocks: words and lines of each, and how far it marches."""
 
     words: int
     lines: int
     chunk: int
 
 
-def regions_of(sides: Sequence[Side], whole: Box) -> list[Region]:
-    """Part all computed points of a volume into regions, those first whose marches take longest.
+def zones_of(sides: Sequence[Side], whole: Box) -> list[Zone]:
+    """Part all computed points of a volume into zones, those first whose marches take longest.
 
     Examples
     --------
-    >>> regions_of([], Box((4, 20), (4, 30), (1, 9)))
-    [Region(axis=0, box=Box(planes=(4, 20), rows=(4, 30), words=(1, 9)), side=None, along=None)]
+    >>> zones_of([], Box((4, 20), (4, 30), (1, 9)))
+    [Zone(axis=0, box=Box(planes=(4, 20), rows=(4, 30), words=(1, 9)), side=None, along=None)]
     """
-    layers, narrow, plain = list[Region](), list[Region](), list[Region]()
+    layers, narrow, plain = list[Zone](), list[Zone](), list[Zone]()
     for planes, side in _spans(sides, 0, whole.planes):
         if side is not None:
-            layers.append(Region(0, Box(planes, whole.rows, whole.words), side))
+            layers.append(Zone(0, Box(planes, whole.rows, whole.words), side))
             continue
         for rows, other in _spans(sides, 1, whole.rows):
             if other is not None:
-                layers.append(Region(1, Box(planes, rows, whole.words), other))
+                layers.append(Zone(1, Box(planes, rows, whole.words), other))
                 continue
             for words, along in _spans(sides, 2, whole.words):
-                region = Region(0, Box(planes, rows, words), along=along)
-                (plain if along is None else narrow).append(region)
+                zone = Zone(0, Box(planes, rows, words), along=along)
+                (plain if along is None else narrow).append(zone)
     return narrow + plain + layers
 
 
 def parts_of(sides: Sequence[Side], whole: Box) -> list[Part]:
-    """Return what no region knows of the layers."""
+    """Return what no zone knows of the layers."""
     parts = []
     for number, side in enumerate(sides):
         for planes, layer in _spans(sides, 0, whole.planes):
@@ -114,7 +114,7 @@ def all_parts(sides: Sequence[Side], whole: Box) -> list[Part]:
 
 
 def wide(side: Side) -> bool:
-    """Tell whether a layer along rows has more words than a region may."""
+    """Tell whether a layer along rows has more words than a zone may."""
     return extent(side) > LANES
 
 
@@ -124,15 +124,15 @@ def extent(side: Side) -> int:
     return points // WORD if side.axis == 2 else points
 
 
-def region_table(regions: Sequence[Region], tiles: Callable[[Region], Tiles]) -> tuple[NDArray[np.int32], int]:
+def zone_table(zones: Sequence[Zone], tiles: Callable[[Zone], Tiles]) -> tuple[NDArray[np.int32], int]:
     """Return the rows that the kernels read, and how many thread blocks there are."""
     table, blocks = [], 0
-    for region in regions:
-        cut, words = tiles(region), region.box.words
-        across, columns = -(-_length(region.lines) // cut.lines), -(-_length(words) // cut.words)
-        layers = (0 if side is None else side + 1 for side in (region.side, region.along))
-        table.append((blocks, region.axis, *region.march, cut.chunk, *region.lines, across, *words, columns, *layers))
-        blocks += columns * across * -(-_length(region.march) // cut.chunk)
+    for zone in zones:
+        cut, words = tiles(zone), zone.box.words
+        across, columns = -(-_length(zone.lines) // cut.lines), -(-_length(words) // cut.words)
+        layers = (0 if side is None else side + 1 for side in (zone.side, zone.along))
+        table.append((blocks, zone.axis, *zone.march, cut.chunk, *zone.lines, across, *words, columns, *layers))
+        blocks += columns * across * -(-_length(zone.march) // cut.chunk)
     return np.array(table, np.int32), blocks
 
 
