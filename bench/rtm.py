@@ -91,7 +91,7 @@ class Bench:
     def run_layers(self) -> None:
         """Measure steps with layers and with none."""
         shapes = ((44, 46, 48), (60, 80)) if self.small else ((512,) * 3, (400,) * 3, (4000,) * 2)
-        how = product(("acoustic", "elastic"), shapes, (20, 0))
+        how = product(("acoustic", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
         self._take("layers", (partial(layers.row, self.machine, *each, 4 if self.small else 40) for each in how))
         self._show("layers", layers.COLUMNS)
 
