@@ -22,19 +22,19 @@ from forebay.wave.survey.wavelet import band_limited, highest_frequency
 class LossyImage:
     """The image that a shot has where a codec encodes the records of its history."""
 
-    image: NDArray[Any]
-    illumination: NDArray[Any]
+    image: Any
+    illumination: Any
     ratio: float
     """how many times smaller the records are, all in all"""
 
 
 @dataclass(frozen=True, eq=False)
 class Migration:
-    """The image of a shot, and how it came about."""
+    """The image of a shot, and how it came about; its arrays are where the model's are, of the same library."""
 
-    image: NDArray[Any]
+    image: Any
     """the product of both waves, integrated over time"""
-    illumination: NDArray[Any]
+    illumination: Any
     """the square of the source's wave, integrated over time"""
     every: int
     """steps between two contributions to the image"""
@@ -43,13 +43,13 @@ class Migration:
     grid: Grid
     result: Result
     """of the reversal: its plan and what it measured"""
-    images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
+    images: Images = field(default_factory=dict)
     """image and illumination by name, where a model has several; the first one is `image`"""
     compared: dict[str, LossyImage] = field(default_factory=dict)
     """what `image` is with each of the codecs that were to be compared"""
 
-    def clean(self) -> NDArray[Any]:
-        """Return the image divided by the illumination and rid of its smooth part."""
+    def clean(self) -> Any:
+        """Return the image divided by the illumination and rid of its smooth part, where the image is."""
         return laplacian_filter(normalise(self.image, self.illumination), self.grid)
 
 
@@ -190,7 +190,7 @@ def _sent_back(shot: Shot, frequency: float, propagator: Physics, zero_phase: bo
 
 
 def _arrays(propagator: Physics, sums: Images, negative: set[str]) -> Images:
-    """Return images as arrays of NumPy, some with their sign changed."""
+    """Return images as arrays like the model's, some with their sign changed."""
     arrays = propagator.image_arrays(sums)
     return {name: (-image if name in negative else image, light) for name, (image, light) in arrays.items()}
 

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of
+from forebay.wave.earth.folding import folded
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
 from forebay.wave.imaging import Imaging
+from forebay.wave.kernels.arrays import computable, returned
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import Condition, Images, Physics, State, register
@@ -77,7 +79,7 @@ class Acoustic(Physics):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = _kernels(_array(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        kernels = _kernels(_velocity(model), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity).of_type(dtype)
@@ -94,7 +96,7 @@ class Acoustic(Physics):
             object.__setattr__(self, name, value)
 
     def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (_array(model.velocity).astype(np.float64) * self.dt) ** 2
+        squared = (_velocity(model).astype(np.float64) * self.dt) ** 2
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
     @classmethod
@@ -275,9 +277,12 @@ class Acoustic(Physics):
             condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
 
     def image_arrays(self, sums: Images) -> Images:
-        """Return the model's part of the image as arrays of NumPy."""
-        get = self.kernels.get
-        return {name: (get(self.within(image)), get(self.within(light))) for name, (image, light) in sums.items()}
+        """Return the model's part of the image as arrays like the model's."""
+
+        def cut(image: Any) -> Any:
+            return returned(self.within(image).copy(), self.model.velocity)
+
+        return {name: (cut(image), cut(light)) for name, (image, light) in sums.items()}
 
     @property
     def sensitive_fields(self) -> tuple[str, ...]:
@@ -303,25 +308,27 @@ class Acoustic(Physics):
         self.kernels.curvature(total, p, adjoint.state["p_old"], self.weights, self.layers, every)
         self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
-    def gradient(self, sums: dict[str, Any], parameter: str) -> NDArray[Any]:
-        """Return the derivative with respect to "velocity" or "squared slowness"."""
-        total, squared = (self.rows.cut(self.kernels.get(values)) for values in (sums["squared"], self.squared))
-        speed = np.asarray(np.sqrt(squared.astype(np.float64)) / self.dt)
-        slope = 2 / speed if parameter == "velocity" else -(speed**2)
-        fold, owed = self.model.grid.fold, total * slope
-        folded = np.stack([fold(own, self.halo) for own in owed]) if self.batch else fold(owed, self.halo)
-        return folded.astype(self.kernels.dtype)
+    def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
+        """Return the derivative with respect to "velocity" or "squared slowness", as an array like the model's."""
+        total, squared = (self.rows.cut(values) for values in (sums["squared"], self.squared))
+        if not self.batch:
+            return self._folded(total, squared, parameter)
+        squares = squared if squared.ndim == total.ndim else [squared] * len(total)
+        return [self._folded(*own, parameter) for own in zip(total, squares, strict=True)]
+
+    def _folded(self, total: Any, squared: Any, parameter: str) -> Any:
+        """Turn derivatives with respect to the logarithm of the squared velocity into those of a parameter, folded."""
+
+        def part(planes: slice) -> list[Any]:
+            speed = np.sqrt(squared[planes].astype(np.float64)) / self.dt
+            return [total[planes] * (2 / speed if parameter == "velocity" else -(speed**2))]
+
+        (slope,) = folded(self.model.grid, self.halo, part, self.kernels.dtype)
+        return returned(slope, self.model.velocity)
 
 
-def _array(velocity: Any) -> Any:
-    """Return an array of NumPy, or of CuPy where another library's is on a GPU."""
-    if isinstance(velocity, np.ndarray):
-        return velocity
-    if not hasattr(velocity, "__cuda_array_interface__"):
-        raise WaveError(f"a velocity of type {type(velocity).__name__}: give an array of NumPy, or one on a GPU")
-    import cupy
-
-    return cupy.asarray(velocity)
+def _velocity(model: AcousticModel) -> Any:
+    return computable(model.velocity, "a velocity")
 
 
 def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:

@@ -16,6 +16,7 @@ from forebay.wave.job.stack import PartialImage, finish
 from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of, without_spoilt
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, TriedOnShot, exact_parts, keep_pilot
+from forebay.wave.kernels.arrays import on_host
 from forebay.wave.pilot import LADDER, SHARE, TriedBound, chosen_bound, codec_name, picture_error, try_bounds
 from forebay.wave.survey.geometry import Box
 from forebay.wave.survey.shot import Shot
@@ -99,13 +100,14 @@ class _Pilot:
         workspace, box = self.workspace, self.workspace.boxes[number]
 
         def picture(image: Any, illumination: Any) -> NDArray[Any]:
-            return picture_of(faded(PartialImage(image, illumination, box), workspace), workspace)
+            part = PartialImage(on_host(image), on_host(illumination), box)
+            return picture_of(faded(part, workspace), workspace)
 
         described = workspace.described
         budget = budget_of(described.job, described.device, self._left(box))
         model, options = model_of(workspace, number), options_of(workspace)
         exact, rows = try_bounds(shot, model, bounds, picture, budget=budget, **options)
-        part = PartialImage(exact.image, exact.illumination, box)
+        part = PartialImage(on_host(exact.image), on_host(exact.illumination), box)
         try:
             check_finite(part, shot)
         except WaveError:

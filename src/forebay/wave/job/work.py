@@ -29,6 +29,7 @@ from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
 from forebay.wave.job.workspace.pilot_files import pilot_of
 from forebay.wave.job.workspace.shot_progress import keep_data, kept_data
+from forebay.wave.kernels.arrays import on_host
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
@@ -131,7 +132,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
         reversals=workspace.geometry.count,
     )
     migration = _resumed(migrated, workspace.progress(number)) if job.memory.checkpoint else migrated()
-    part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
+    part = PartialImage(on_host(migration.image), on_host(migration.illumination), workspace.boxes[number])
     check_finite(part, shot)
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
