@@ -373,6 +373,12 @@ def no_coordinates(draft):
         draft.words[name] = 0
 
 
+def coordinates_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    for name in COORDINATES:
+        draft.words[name][100:110] = 0
+
+
 def no_traces(draft):
     draft.take(np.arange(0))
 
@@ -468,6 +474,7 @@ REFUSED = {
     absurd_delay: "data.headers.delay",
     in_either_order: "data.byte_order",
     no_coordinates: "data.headers.source_x, data.headers.source_y",
+    coordinates_of_few_traces_missing: "data.headers, data.identification: 10 of the 576 traces",
     no_traces: "data.file",
     cut_off: "data.file, data.sample_format",
 }

@@ -105,6 +105,15 @@ def test_traces_that_are_not_finite_are_dropped_with_a_note(tmp_path):
     assert not survey.failed and np.isfinite(survey.image).all()
 
 
+def test_shots_that_add_nothing_to_the_image_are_told(tmp_path):
+    draft = drafted(not_finite)
+    draft.take(np.flatnonzero(draft.words["record"] <= 102))
+    draft.samples = np.where(draft.words["record"][:, None] == 102, 0, np.nan_to_num(draft.samples, posinf=0))
+    job = parse(job_text(geometry=None, data=f'file = "{draft.write(tmp_path).name}"'), tmp_path)
+    with pytest.warns(WaveWarning, match=r"^1 of 2 shots have an image of zeros: their data are zero, or .*: shots 1$"):
+        assert run_job(job).image.any()
+
+
 def correlation(one, other):
     return np.vdot(one, other) / np.linalg.norm(one) / np.linalg.norm(other)
 

@@ -211,6 +211,14 @@ def test_depth_that_headers_begin_elsewhere_is_not_taken_to_begin_at_0(tmp_path)
     assert read_field(tmp_path / "v.segy", Dialect("model", {"delay": HeaderWord(0, "int16")})).values.shape == (5, 4)
 
 
+def test_a_section_along_x_keeps_its_origin_though_headers_jitter(tmp_path):
+    headers = [{TraceField.CDP_X: 100000 + 2500 * n, TraceField.CDP_Y: n % 3} for n in range(30)]
+    headers = [header | {TraceField.SourceGroupScalar: -100} for header in headers]
+    write(tmp_path / "v.segy", np.full((30, 5), 2000.0), headers, interval=25000)
+    section = read_field(tmp_path / "v.segy")
+    assert section.origin == (0.0, 1000.0) and section.spacing == (25.0, 25.0) and section.line is None
+
+
 def test_what_is_written_says_what_it_is(tmp_path):
     write_field(tmp_path / "v.segy", np.ones((30, 4, 6), np.float32), (5.0, 12.5, 6.25), (0.0, 0.0, 100.0))
     write_shots(tmp_path / "s.segy", geometry_of([(5.0, 0.0)], [(5.0, 10.0)]), [np.ones((9, 1))], 0.004)

@@ -26,7 +26,7 @@ from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import Geometry, part_of, windows
-from forebay.wave.survey.points import ON_GRID, locate
+from forebay.wave.survey.points import ON_GRID, checked_positions
 from forebay.wave.survey.wavelet import highest_of_shots
 
 
@@ -66,7 +66,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     frequency = highest_of_shots(wavelet.values, acquisition.dt)
     step = _checked_step(job, mediums, acquisition.dt, frequency)
     every = job.imaging.every or imaging_interval(frequency, step)
-    _check_format(job, grid)
+    _check_image(job, grid)
     _check_points(job, grid, acquisition)
     _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
     notes = acquisition.notes + advice(frequency, step, job.imaging.every)
@@ -86,8 +86,14 @@ def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: floa
     return step
 
 
-def _check_format(job: Job, grid: Grid) -> None:
-    """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
+def _check_image(job: Job, grid: Grid) -> None:
+    """Refuse a grid that SEG-Y cannot tell, where the image is to be written so, and a mute that leaves no image."""
+    depth = grid.end[0] - grid.origin[0]
+    if job.imaging.mute >= 2 * depth:
+        raise WaveError(
+            f"imaging.mute: expected less than twice the model's depth of {depth:.6g} m, not {job.imaging.mute:.6g} m: "
+            "nothing would be left of the image"
+        )
     if "segy" in job.output.formats:
         check_volume(grid.shape, grid.spacing, grid.origin)
 
@@ -120,7 +126,7 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
     for shot in range(geometry.count):
         try:
             for places in (geometry.sources[shot], geometry.receivers_of(shot)):
-                locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
+                checked_positions(places, grid, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
             hints = ["geometry.max_offset leaves receivers out"]
             if job.model.velocity is not None:

@@ -88,3 +88,9 @@ def too_much(plan: Plan, budget: Budget) -> str:
         if tier in budget.tiers and needed > budget[tier]:
             return f"{to_text(needed)} of the {tier}, where {to_text(budget[tier])} are left"
     return ""
+
+
+def leaves(plan: Plan, tier: str, nbytes: int) -> bool:
+    """Tell whether a plan leaves so many bytes of its budget in a tier; one that has no budget leaves any."""
+    kept = (ROOM if plan.codec else 1) * plan.peak_bytes.get(tier, 0)
+    return tier not in plan.budget.tiers or kept + nbytes <= plan.budget[tier]

@@ -146,7 +146,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("steps of a shot", f"{steps} of {described.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * described.step * 1000:.4g} ms"),
         *(_planned(plan, every) if plan is not None else []),
-        *_times(survey, described.device),
+        *times_of(survey),
     ]
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
     phases = {name: [shot["phases"].get(name, 0.0) for shot in survey.summaries] for name in names}
@@ -200,16 +200,17 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
     ]
 
 
-def _times(survey: Survey, device: str) -> list[tuple[str, str]]:
-    """Return the facts about time: that of kernels, forward and back, beside what the clock says of shots and run."""
-    steps = sum(shot["phases"].get(way, 0.0) for shot in survey.summaries for way in ("forward", "backward"))
+def times_of(survey: Survey) -> list[tuple[str, str]]:
+    """Return the facts about time: that of kernels beside what the clock says of shots and run."""
+    ways, device = ("modelled", "forward", "backward"), survey.workspace.described.device
+    kernels = sum(shot["phases"].get(way, 0.0) for shot in survey.summaries for way in ways)
     shots = sum(shot["seconds"] for shot in survey.summaries)
     data = sum(shot["data"] for shot in survey.summaries)
     run = seconds_to_text(survey.seconds)
-    if steps > 0 and not survey.resumed:
-        run += f", {survey.seconds / steps:.3g} times that of its kernels"
+    if kernels > 0 and not survey.resumed:
+        run += f", {survey.seconds / kernels:.3g} times that of its kernels"
     return [
-        (f"kernels on the {device.upper()}", f"{seconds_to_text(steps)} of steps, forward and back"),
+        (f"kernels on the {device.upper()}", f"{seconds_to_text(kernels)} of steps, modelled, forward and back"),
         ("seconds of all shots", f"{seconds_to_text(shots)}, of which {seconds_to_text(data)} for data"),
         ("this run", run),
     ]

@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError, CorruptionError, WaveError
+from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.job.checks import sampled
+from forebay.wave.job.here import shots_here
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
-from forebay.wave.job.work import hopeless, steps_of, try_shot
+from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
 
@@ -123,11 +124,11 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
             if client is None:
-                failed |= _here(workspace, todo, bars)
+                failed |= shots_here(workspace, todo, bars)
             else:
                 failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
-        _tell_notes(console, _silenced(summaries))
+        _tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
@@ -209,8 +210,20 @@ def _silenced(summaries: dict[int, dict[str, Any]]) -> list[str]:
     dropped = {shot: summary["dropped"] for shot, summary in summaries.items() if summary["dropped"]}
     if not dropped:
         return []
-    few = ", ".join(map(str, list(dropped)[:10])) + (", ..." if len(dropped) > 10 else "")
-    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {few}"]
+    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {_few(list(dropped))}"]
+
+
+def _empty(summaries: dict[int, dict[str, Any]]) -> list[str]:
+    """Say which shots add nothing to the image."""
+    empty = [shot for shot, summary in summaries.items() if not summary["strength"]]
+    why = "their data are zero, or data.mute_velocity and data.mute_delay mute all of them"
+    return (
+        [f"{len(empty)} of {len(summaries)} shots have an image of zeros: {why}: shots {_few(empty)}"] if empty else []
+    )
+
+
+def _few(shots: list[int]) -> str:
+    return ", ".join(map(str, shots[:10])) + (", ..." if len(shots) > 10 else "")
 
 
 def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
@@ -247,39 +260,3 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
     if reason:
         say(console, f"the plan of an earlier run {reason}: another one is made")
         workspace.forget_plan()
-
-
-def _here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
-    """Migrate shots one after the other in this process, and tell which failed and why."""
-    failed: dict[int, str] = {}
-    for shot in todo:
-        for left in reversed(range(workspace.described.job.run.retries + 1)):
-            reason, is_hopeless = _attempt(workspace, shot, bars)
-            if not reason:
-                break
-            again = left > 0 and not is_hopeless
-            bars.failed(shot, reason, again)
-            if not again:
-                failed[shot] = reason
-                break
-    return failed
-
-
-def _attempt(workspace: Workspace, shot: int, bars: ProgressBars) -> tuple[str, bool]:
-    """Migrate a shot; return what went wrong, if anything, and whether it would again, but raise what all would meet.
-
-    The error itself is let go: its frames hold the arrays of the shot.
-    """
-    try:
-        summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
-        workspace.take(shot)
-    except Exception as error:
-        workspace.take_failure(shot)
-        if isinstance(error, BudgetError) and workspace.plan() is None:
-            raise
-        return f"{type(error).__name__}: {error}", hopeless(error)
-    except BaseException:  # Ctrl-C, or SIGTERM on the command line
-        workspace.take_failure(shot)
-        raise
-    bars.finished(shot, summary["seconds"])
-    return "", False

@@ -80,7 +80,8 @@ class TraceFile:
             )
         raw = np.ascontiguousarray(self.traces["header"][numbers, byte - 1 : byte - 1 + width])
         stored = np.dtype(self.order + np.dtype(kind).str[1:])
-        return np.asarray(raw.view(stored)[:, 0], np.float64)
+        with np.errstate(invalid="ignore"):  # what is no number is seen where it is used
+            return np.asarray(raw.view(stored)[:, 0], np.float64)
 
     def read(self, numbers: NDArray[Any]) -> NDArray[np.float32]:
         """Read the samples of some traces: one row per sample, one column per trace."""

@@ -20,6 +20,7 @@ AUXILIARY = (*range(3, 11), *range(18, 23))
 """Identification codes of what is no record of the ground: time breaks, sweeps, signatures and the like."""
 COMPONENTS = range(11, 18)
 """Identification codes that tell what a receiver measures."""
+COORDINATES = {"source_x", "source_y", "receiver_x", "receiver_y"}
 LONGEST = 100.0
 """seconds that a record may begin after its shot, or before it"""
 WHOLE = 1e-3
@@ -167,8 +168,8 @@ def _check_told(file: TraceFile, kept: NDArray[np.int64], sources: Positions, re
     if len(kept) == 1:
         return
     places = np.unique(np.stack(receivers[1:], axis=1), axis=0)
-    records = len(np.unique(file.word("field_record")[kept]))
-    untold = []
+    record = file.word("field_record")[kept]
+    records, untold = len(np.unique(record)), []
     if not {"receiver_x", "receiver_y"} & dialect.headers.keys() and not places.any():
         untold.append("receiver")
     # One shot may be at the origin. Several are not, nor does one have several traces at a place.
@@ -180,6 +181,15 @@ def _check_told(file: TraceFile, kept: NDArray[np.int64], sources: Positions, re
         raise WaveError(
             f"{dialect.key(*words)}: expected the bytes that tell them, since {file.path} has {' and '.join(untold)} "
             f"coordinates of 0 in all {len(kept)} traces"
+        )
+    # A record may have one trace with both at the origin, and in a borehole one for each depth.
+    nowhere = ~np.any([*sources[1:], *receivers[1:]], axis=0)
+    alike = np.unique(np.stack([record, sources[0], receivers[0]], axis=1)[nowhere], axis=0)
+    if not COORDINATES & dialect.headers.keys() and len(alike) < nowhere.sum():
+        raise WaveError(
+            f"{dialect.key('headers', 'identification')}: {nowhere.sum()} of the {len(kept)} traces of {file.path} "
+            f"have no coordinates, the first of them trace {kept[np.argmax(nowhere)] + 1}: mark them as dead there, or "
+            "name the bytes that tell source_x, source_y, receiver_x and receiver_y"
         )
 
 

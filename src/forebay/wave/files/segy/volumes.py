@@ -13,6 +13,7 @@ from forebay.errors import WaveError, reading
 from forebay.wave.files.segy.dialect import Dialect
 from forebay.wave.files.segy.layout import TraceFile, open_traces
 from forebay.wave.files.segy.lengths import FEET, interval_of, metres_of_unit, scaled
+from forebay.wave.files.segy.sections import SAME, STRAY
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.line import Line, line_through
 
@@ -72,6 +73,8 @@ def _axes(file: TraceFile, unit: float) -> tuple[list[NDArray[Any]], bool, Line 
         if np.ptp(x) == 0 and np.ptp(y) == 0:
             x = np.arange(float(file.count))
     elif len(np.unique(x)) * len(np.unique(y)) > file.count:  # no rectangle
+        if min(np.ptp(x), np.ptp(y)) <= max(SAME, STRAY * max(np.ptp(x), np.ptp(y))):
+            return [x if np.ptp(x) > np.ptp(y) else y], True, None  # as it is taken of a survey
         line = line_through(x, y)
         along, off = line.project(x, y)
         if off.max() <= STRAIGHT * np.ptp(along):
