@@ -37,12 +37,15 @@ class ElasticVariant(Variant):
 
     width: int = 2
     """points of a word: more of them take more registers"""
+    staged: bool = False
+    """whether what is used in one plane only is loaded into shared memory, one plane ahead"""
     stress: "ElasticVariant | None" = None
     """for the second half of a step, where that differs from the first"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
         """Return the macros for the sources; `words` have four points."""
-        return super().defines(axes, radius, rows, words * WORD // self.width) | {"WIDE": self.width}
+        more = {"WIDE": self.width, "STAGED": int(self.staged)}
+        return super().defines(axes, radius, rows, words * WORD // self.width) | more
 
 
 FASTEST = ElasticVariant(early=False, stress=ElasticVariant(width=4, blocks=1, early=False))

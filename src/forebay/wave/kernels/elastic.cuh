@@ -32,6 +32,9 @@
 #ifndef AHEAD  // planes by which the second-level cache is filled ahead of the loads, or 0
 #define AHEAD 0
 #endif
+#ifndef STAGED  // whether that is loaded into shared memory, which takes no registers
+#define STAGED 0
+#endif
 #ifndef ROWS  // extents of a field that the compiler shall know, or 0
 #define ROWS 0
 #endif
@@ -116,6 +119,49 @@ __device__ inline void unforeseen(u32& place) {
     asm volatile("" : "+r"(place));
 #endif
 }
+
+// What a thread loads for its next plane while it computes one: into words of its own in shared memory.
+template <int count>
+struct Stage {
+#if defined(__CUDA_ARCH__) && STAGED
+    u32 mine;
+
+    __device__ Stage() {
+        __shared__ Word words[count * BLOCK_X * BLOCK_Y];
+        mine = static_cast<u32>(__cvta_generic_to_shared(words + threadIdx.y * BLOCK_X + threadIdx.x));
+    }
+
+    __device__ void ask(int number, const Word* from) const {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(mine + number * BLOCK_X * BLOCK_Y * static_cast<u32>(sizeof(Word))),
+                     "l"(from), "n"(sizeof(Word)) : "memory");
+    }
+
+    __device__ void asked() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+    // Wait for all but the last `groups` that were asked for.
+    template <int groups>
+    __device__ void wait() const { asm volatile("cp.async.wait_group %0;" ::"n"(groups) : "memory"); }
+
+    __device__ Word take(int number, const Word*) const {
+        Word found;
+        const u32 at = mine + number * BLOCK_X * BLOCK_Y * static_cast<u32>(sizeof(Word));
+#if WIDE == 4
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(found.at[0]), "=f"(found.at[1]), "=f"(found.at[2]), "=f"(found.at[3]) : "r"(at) : "memory");
+#elif WIDE == 2
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(found.at[0]), "=f"(found.at[1]) : "r"(at) : "memory");
+#else
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(found.at[0]) : "r"(at) : "memory");
+#endif
+        return found;
+    }
+#else
+    __device__ void ask(int, const Word*) const {}
+    __device__ void asked() const {}
+    template <int groups>
+    __device__ void wait() const {}
+    __device__ Word take(int, const Word* from) const { return shared(from); }
+#endif
+};
 
 // One over a number, to the last bit or the one before; of infinity, zero.
 __device__ inline float inverse(float value) {

@@ -96,6 +96,40 @@ struct Loaded {
         return found;
     }
 
+    __device__ static void ask(const Stage<8>& stage, const Stresses& f, u32 here, u32 plane) {
+        stage.ask(0, f.zz + here);
+        stage.ask(1, f.xx + here);
+        stage.ask(2, f.zx + here);
+        stage.ask(3, f.lam + here);
+        stage.ask(4, f.softness + here + plane);
+        if constexpr (AXES == 3) {
+            stage.ask(5, f.yy + here);
+            stage.ask(6, f.zy + here);
+            stage.ask(7, f.yx + here);
+        }
+        stage.asked();
+    }
+
+    __device__ static Loaded take(const Stage<8>& stage, const Stresses& f, u32 here, u32 plane, int words) {
+        Loaded found = {};
+        stage.wait<0>();
+        found.zz = stage.take(0, f.zz + here);
+        found.xx = stage.take(1, f.xx + here);
+        found.zx = stage.take(2, f.zx + here);
+        found.lam = stage.take(3, f.lam + here);
+        const Word* softness = f.softness + here + plane;
+        found.further.here = stage.take(4, softness);
+        found.further.after = __ldg(reinterpret_cast<const float*>(softness + 1));
+        if constexpr (AXES == 3) {
+            found.yy = stage.take(5, f.yy + here);
+            found.zy = stage.take(6, f.zy + here);
+            found.yx = stage.take(7, f.yx + here);
+            found.further.beside = shared(softness + words);
+            found.further.beyond = __ldg(reinterpret_cast<const float*>(softness + words + 1));
+        }
+        return found;
+    }
+
     __device__ static void fetch(const Stresses& f, u32 here) {
         fetch_ahead(f.zz + here);
         fetch_ahead(f.xx + here);
@@ -253,7 +287,12 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
     v.begin(f.v_z, f.v_y, f.v_x, here, plane);
     Softness next = Soft::of(f.softness + here, words).sums();
     Loaded coming = {};
-    if (EARLY) coming = Loaded::of(f, here, plane, words);
+    const Stage<8> stage;
+    if (STAGED) {
+        Loaded::ask(stage, f, here, plane);
+    } else if (EARLY) {
+        coming = Loaded::of(f, here, plane, words);
+    }
 
     for (int z = column.begin; z < column.end; ++z, here += plane) {
         unforeseen(here);
@@ -265,11 +304,17 @@ __device__ inline void sweep(const Stresses& f, Layers layers, const Shape& shap
             fetch_ahead(f.picture.image + at + across_window);
             fetch_ahead(f.picture.light + at + across_window);
         }
-        const Loaded loaded = EARLY ? coming : Loaded::of(f, here, plane, words);
+        const Loaded loaded = STAGED  ? Loaded::take(stage, f, here, plane, words)
+                              : EARLY ? coming
+                                      : Loaded::of(f, here, plane, words);
         // The last plane is loaded twice: a branch here would be moved behind the computation.
         const u32 there = here + (z + 1 < column.end ? plane : 0);
         v.load(f.v_z, f.v_y, f.v_x, there, plane);
-        if (EARLY) coming = Loaded::of(f, there, plane, words);
+        if (STAGED) {
+            Loaded::ask(stage, f, there, plane);
+        } else if (EARLY) {
+            coming = Loaded::of(f, there, plane, words);
+        }
         if (AHEAD > 1 && z + AHEAD < column.end) Loaded::fetch(f, here + AHEAD * plane);
         const Softness soft = next;
         next = loaded.further.sums();

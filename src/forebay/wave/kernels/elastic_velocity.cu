@@ -58,6 +58,37 @@ struct Loaded {
         return found;
     }
 
+    __device__ static void ask(const Stage<7>& stage, const Velocities& f, u32 here, u32 plane) {
+        stage.ask(0, f.z + here);
+        stage.ask(1, f.x + here);
+        stage.ask(2, f.t_xx + here);
+        stage.ask(3, f.rho + here + plane);
+        if constexpr (AXES == 3) {
+            stage.ask(4, f.y + here);
+            stage.ask(5, f.t_yy + here);
+            stage.ask(6, f.t_yx + here);
+        }
+        stage.asked();
+    }
+
+    __device__ static Loaded take(const Stage<7>& stage, const Velocities& f, u32 here, u32 plane, int words) {
+        Loaded found = {};
+        stage.wait<0>();
+        const Word* rho = f.rho + here + plane;
+        found.z = stage.take(0, f.z + here);
+        found.x = stage.take(1, f.x + here);
+        found.t_xx = stage.take(2, f.t_xx + here);
+        found.further.here = stage.take(3, rho);
+        if constexpr (AXES == 3) {
+            found.y = stage.take(4, f.y + here);
+            found.t_yy = stage.take(5, f.t_yy + here);
+            found.t_yx = stage.take(6, f.t_yx + here);
+            found.further.beside = shared(rho + words);
+        }
+        found.further.after = __ldg(reinterpret_cast<const float*>(rho + 1));
+        return found;
+    }
+
     __device__ static void fetch(const Velocities& f, u32 here) {
         fetch_ahead(f.z + here);
         fetch_ahead(f.x + here);
@@ -90,20 +121,32 @@ __device__ inline void sweep(const Velocities& f, Layers layers, const Shape& sh
     if constexpr (AXES == 3) last_zy = Queue<0>::last(f.t_zy + here, plane);
     Word last_zx = Queue<0>::last(f.t_zx + here, plane);
     Loaded<sense> coming = {};
-    if (EARLY) coming = Loaded<sense>::of(f, here, plane, words);
+    constexpr bool staged = STAGED && !sense;
+    const Stage<7> stage;
+    if constexpr (staged) {
+        Loaded<sense>::ask(stage, f, here, plane);
+    } else if (EARLY) {
+        coming = Loaded<sense>::of(f, here, plane, words);
+    }
 
     for (int z = column.begin; z < column.end; ++z, here += plane) {
         unforeseen(here);
         zz.push(last_zz);
         if constexpr (AXES == 3) zy.push(last_zy);
         zx.push(last_zx);
-        const Loaded<sense> loaded = EARLY ? coming : Loaded<sense>::of(f, here, plane, words);
+        const Loaded<sense> loaded = staged  ? Loaded<sense>::take(stage, f, here, plane, words)
+                                     : EARLY ? coming
+                                             : Loaded<sense>::of(f, here, plane, words);
         // The last plane is loaded twice: a branch here would be moved behind the computation.
         const u32 there = here + (z + 1 < column.end ? plane : 0);
         last_zz = Queue<1>::last(f.t_zz + there, plane);
         if constexpr (AXES == 3) last_zy = Queue<0>::last(f.t_zy + there, plane);
         last_zx = Queue<0>::last(f.t_zx + there, plane);
-        if (EARLY) coming = Loaded<sense>::of(f, there, plane, words);
+        if constexpr (staged) {
+            Loaded<sense>::ask(stage, f, there, plane);
+        } else if (EARLY) {
+            coming = Loaded<sense>::of(f, there, plane, words);
+        }
         if (AHEAD > 1 && z + AHEAD < column.end) Loaded<sense>::fetch(f, here + AHEAD * plane);
         const Density density = next;
         next = loaded.further;
