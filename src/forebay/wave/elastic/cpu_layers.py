@@ -41,9 +41,9 @@ class CpuLayers:
         self._places, self._ab = self._coefficients(layers.a, layers.b)
         plain = np.concatenate([-first_derivative(order)[::-1], first_derivative(order)])
         self._slopes = []
-        for back in tables[1:]:  # for velocities and for stresses
+        for back in tables[1:]:  # for velocities and for stresses; along rows, all points have the same
             along = [np.tile(plain / step, (2, size, 1)) for size, step in zip(layers.fields, spacing, strict=True)]
-            along[0] = np.stack([back, tables[0]])
+            along[0], along[-1] = np.stack([back, tables[0]]), np.full(1, 1 / spacing[-1])
             self._slopes.append(np.concatenate([rows.ravel() for rows in along]).astype(self._dtype))
         self._plans = {(half, back): self._plan(half, back) for half in (0, 1) for back in (False, True)}
         numbers = range(layers.ndim)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.wave.elastic.stencil import first_derivative
 from forebay.wave.kernels.jit import jit, prange
 
 FIELDS = 6
@@ -37,14 +38,19 @@ COLUMNS = TARGET + 2 * TARGETS
 unsigned = np.uint64
 
 
+def _constants(radius: int, dtype: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Return the weights of the derivative, and small numbers without a sign."""
+    return tuple(map(dtype.type, first_derivative(2 * radius))), tuple(map(unsigned, range(2 * radius + 1)))
+
+
 @cache
 def stretches(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     """Compile a half step: derivatives are remembered, and what is remembered is added to fields.
 
-    Where it is to `sense`, the memory stays as it is, and its product with derivatives is added to totals. Layers along
-    rows are taken some rows at once, those across them row by row; the same loops serve both, which halves compiling.
+    Where it is to `sense`, the memory stays as it is, and its product with derivatives is added to totals.
     """
-    n, both = tuple(map(unsigned, range(2 * radius + 1))), 2 * radius
+    c, n = _constants(radius, dtype)
+    both = 2 * radius
 
     @jit(parallel=parallel)
     def stretch(
@@ -52,121 +58,156 @@ def stretches(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     ) -> None:
         for number in range(len(table)):
             term = table[number]
-            along, count, pitch = term[ALONG], term[COUNT], term[MEMORY_ROW]
-            field, extent, size = fields[term[SOURCE]], term[EXTENT], TILE if along else PIECE
-            step = unsigned(1) if along else unsigned(term[ROW])
-            before = unsigned(radius - term[HALF]) * step
-            tiles, sides, layer_rows = (extent + size - 1) // size, 2 if along else 1, 1 if along else count
-            for tile in prange(term[LINES] * tiles):
-                line, first = tile // tiles, tile % tiles * size
-                long = min(size, extent - first)
-                rows, values = (long, unsigned(long * pitch)) if along else (1, unsigned(long))
-                begin = line * term[LINE] + first * (term[ROW] if along else 1)
-                memory = term[MEMORY] + line * term[MEMORY_LINE] + first * (pitch if along else 1)
-                flow = np.empty(TILE * pitch + WORD if along else PIECE, pml.dtype)
-                for i in range(layer_rows):
-                    here, slope = unsigned(memory + i * pitch), unsigned(term[SLOPES] + i * both)
+            field, half, pitch, extent = fields[term[SOURCE]], unsigned(term[HALF]), term[MEMORY_ROW], term[EXTENT]
+            if term[ALONG]:
+                a, w = unsigned(term[COEFFICIENTS]), slopes[term[SLOPES]]
+                b = a + unsigned(TILE * pitch)
+                tiles = (extent + TILE - 1) // TILE
+                for tile in prange(term[LINES] * tiles):
+                    line, first = tile // tiles, tile % tiles * TILE
+                    rows = min(TILE, extent - first)
+                    begin = line * term[LINE] + first * term[ROW]
+                    here = unsigned(term[MEMORY] + line * term[MEMORY_LINE] + first * pitch)
+                    flow = np.empty(TILE * pitch + WORD, pml.dtype)
                     for row in range(rows):
-                        for side in range(sides):  # what is too much of a vector is replaced by what follows
-                            at = unsigned(begin + (row + i) * term[ROW] + term[AT + side]) - before
-                            to, many = unsigned(row * pitch + side * count), unsigned(term[WIDE + side] if along else long)
-                            for k in range(many):
-                                total = slopes[slope] * field[at + k]
-                                for j in range(1, both):
-                                    total += slopes[slope + n[j]] * field[at + n[j] * step + k]
-                                flow[to + k] = total
-                    a = unsigned(term[COEFFICIENTS] + i)
-                    b = a + unsigned(TILE * pitch if along else count)
+                        for side in range(2):  # what is too much of a vector is replaced by what follows
+                            at = unsigned(begin + row * term[ROW] + term[AT + side]) + half
+                            to = unsigned(row * pitch + side * term[COUNT])
+                            for k in range(unsigned(term[WIDE + side])):
+                                total = c[0] * (field[at + k] - field[at + k - n[1]])
+                                for j in range(1, radius):
+                                    total += c[j] * (field[at + k + n[j]] - field[at + k - n[j + 1]])
+                                flow[to + k] = w * total
                     if sense:
-                        for k in range(values):
-                            flow[k] *= pml[here + k]
-                    elif along:
-                        for k in range(values):
-                            kept = ab[b + k] * pml[here + k] + ab[a + k] * flow[k]
-                            pml[here + k] = kept
-                            flow[k] = kept
+                        for i in range(unsigned(rows * pitch)):
+                            flow[i] *= pml[here + i]
                     else:
-                        turn, fade = ab[a], ab[b]
-                        for k in range(values):
-                            kept = fade * pml[here + k] + turn * flow[k]
-                            pml[here + k] = kept
-                            flow[k] = kept
+                        for i in range(unsigned(rows * pitch)):
+                            pml[here + i] = ab[b + i] * pml[here + i] + ab[a + i] * flow[i]
+                        for i in range(unsigned(rows * pitch)):
+                            flow[i] = pml[here + i]
                     for target in range(TARGETS):
                         place = term[TARGET + 2 * target]
                         if place >= 0:
                             out, medium, scale = new[place], by[term[TARGET + 2 * target + 1]], scales[number, target]
                             for row in range(rows):
-                                for side in range(sides):
-                                    at = unsigned(begin + (row + i) * term[ROW] + term[AT + side])
-                                    to = unsigned(row * pitch + side * count)
-                                    many = unsigned(term[COUNT + side] if along else long)
+                                for side in range(2):
+                                    at = unsigned(begin + row * term[ROW] + term[AT + side])
+                                    to = unsigned(row * pitch + side * term[COUNT])
                                     if sense:
-                                        for k in range(many):
+                                        for k in range(unsigned(term[COUNT + side])):
                                             out[at + k] += scale * flow[to + k]
                                     else:
-                                        for k in range(many):
+                                        for k in range(unsigned(term[COUNT + side])):
                                             out[at + k] += scale * medium[at + k] * flow[to + k]
+            else:
+                pieces, count, step = (extent + PIECE - 1) // PIECE, term[COUNT], unsigned(term[ROW])
+                for piece in prange(term[LINES] * pieces):
+                    line, first = piece // pieces, piece % pieces * PIECE
+                    long = unsigned(min(PIECE, extent - first))
+                    value = np.empty(PIECE, pml.dtype)
+                    for i in range(count):
+                        at = unsigned(term[AT] + line * term[LINE] + first + i * term[ROW])
+                        here = unsigned(term[MEMORY] + line * term[MEMORY_LINE] + first + i * pitch)
+                        source, slope = at + half * step - n[radius] * step, unsigned(term[SLOPES] + i * both)
+                        for x in range(long):
+                            total = slopes[slope] * field[source + x]
+                            for k in range(1, both):
+                                total += slopes[slope + n[k]] * field[source + n[k] * step + x]
+                            value[x] = total
+                        turn, fade = ab[term[COEFFICIENTS] + i], ab[term[COEFFICIENTS] + count + i]
+                        if sense:
+                            for x in range(long):
+                                value[x] *= pml[here + x]
+                        else:
+                            for x in range(long):
+                                pml[here + x] = fade * pml[here + x] + turn * value[x]
+                            for x in range(long):
+                                value[x] = pml[here + x]
+                        for target in range(TARGETS):
+                            place = term[TARGET + 2 * target]
+                            if place >= 0:
+                                out, medium = new[place], by[term[TARGET + 2 * target + 1]]
+                                scale = scales[number, target]
+                                if sense:
+                                    for x in range(long):
+                                        out[at + x] += scale * value[x]
+                                else:
+                                    for x in range(long):
+                                        out[at + x] += scale * medium[at + x] * value[x]
 
     return stretch
 
 
 @cache
 def transposes(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
-    """Compile a half step of the way back: derivatives of what is remembered are added to fields.
-
-    Memory is copied to where there is nothing around it: the strips of both sides of a row, or the rows of a layer.
-    """
-    n, both, far = tuple(map(unsigned, range(2 * radius + 1))), 2 * radius, 2 * radius
+    """Compile a half step of the way back: derivatives of what is remembered are added to fields."""
+    c, n = _constants(radius, dtype)
+    both, far = 2 * radius, 2 * radius
 
     @jit(parallel=parallel)
     def transpose(new: Any, by: Any, pml: Any, table: Any, slopes: Any, scales: Any) -> None:
         for number in range(len(table)):
             term = table[number]
-            along, count, pitch, extent = term[ALONG], term[COUNT], term[MEMORY_ROW], term[EXTENT]
-            size = TILE if along else PIECE
-            tiles, strips, reached = (extent + size - 1) // size, 2 if along else count, 2 if along else term[REACH]
-            # From one strip to the next: in the memory, its copy, fields, and what is added to them.
-            wide = max(count, term[COUNT + 1]) + 2 * far if along else PIECE
-            margin, step = (far, unsigned(1)) if along else (far * PIECE, unsigned(PIECE))
-            before = (radius - term[HALF]) * (1 if along else PIECE)
-            for tile in prange(term[LINES] * tiles):
-                line, first = tile // tiles, tile % tiles * size
-                long = min(size, extent - first)
-                rows = long if along else 1
-                begin = line * term[LINE] + first * (term[ROW] if along else 1)
-                memory = term[MEMORY] + line * term[MEMORY_LINE] + first * (pitch if along else 1)
-                around = np.zeros(strips * wide + 2 * margin, pml.dtype)
-                value = np.empty(rows * reached * wide, pml.dtype)
-                for row in range(rows):
-                    for strip in range(strips):
-                        to, many = unsigned(strip * wide + margin), unsigned(term[COUNT + strip] if along else long)
-                        here = unsigned(memory + (row + strip) * pitch if not along else memory + row * pitch + strip * count)
-                        for k in range(many):
-                            around[to + k] = pml[here + k]
-                    for strip in range(reached):
-                        lead = term[LEAD + strip] if along else term[LEAD] * PIECE
-                        at, to = unsigned(strip * wide + margin - lead - before), unsigned((row * reached + strip) * wide)
-                        slope = unsigned(term[SLOPES] + (0 if along else strip - term[LEAD]) * both)
-                        many = unsigned(term[REACH + strip] if along else long)
-                        for k in range(many):
-                            total = slopes[slope] * around[at + k]
-                            for j in range(1, both):
-                                total += slopes[slope + n[j]] * around[at + n[j] * step + k]
-                            value[to + k] = total
-                for target in range(TARGETS):
-                    place = term[TARGET + 2 * target]
-                    if place >= 0:
-                        out, medium, scale = new[place], by[term[TARGET + 2 * target + 1]], scales[number, target]
-                        for row in range(rows):
-                            for strip in range(reached):
-                                if along:
-                                    shift, many = term[AT + strip] - term[LEAD + strip], unsigned(term[REACH + strip])
-                                else:
-                                    shift, many = term[AT] + (strip - term[LEAD]) * term[ROW], unsigned(long)
-                                at = unsigned(begin + row * term[ROW] + shift)
-                                to = unsigned((row * reached + strip) * wide)
-                                for k in range(many):
-                                    out[at + k] += scale * medium[at + k] * value[to + k]
+            half, pitch, extent = unsigned(term[HALF]), term[MEMORY_ROW], term[EXTENT]
+            if term[ALONG]:
+                w, tiles = slopes[term[SLOPES]], (extent + TILE - 1) // TILE
+                longest = max(term[COUNT], term[COUNT + 1]) + 2 * far
+                for tile in prange(term[LINES] * tiles):
+                    line, first = tile // tiles, tile % tiles * TILE
+                    rows = min(TILE, extent - first)
+                    begin = line * term[LINE] + first * term[ROW]
+                    here = term[MEMORY] + line * term[MEMORY_LINE] + first * pitch
+                    around, value = np.zeros(2 * longest, pml.dtype), np.empty(TILE * 2 * longest, pml.dtype)
+                    for row in range(rows):
+                        for side in range(2):
+                            to = unsigned(side * longest + far)
+                            memory = unsigned(here + row * pitch + side * term[COUNT])
+                            for k in range(unsigned(term[COUNT + side])):
+                                around[to + k] = pml[memory + k]
+                            at, into = to + half - unsigned(term[LEAD + side]), unsigned((2 * row + side) * longest)
+                            for k in range(unsigned(term[REACH + side])):
+                                total = c[0] * (around[at + k] - around[at + k - n[1]])
+                                for j in range(1, radius):
+                                    total += c[j] * (around[at + k + n[j]] - around[at + k - n[j + 1]])
+                                value[into + k] = w * total
+                    for target in range(TARGETS):
+                        place = term[TARGET + 2 * target]
+                        if place >= 0:
+                            out, medium, scale = new[place], by[term[TARGET + 2 * target + 1]], scales[number, target]
+                            for row in range(rows):
+                                for side in range(2):
+                                    at = unsigned(begin + row * term[ROW] + term[AT + side] - term[LEAD + side])
+                                    into = unsigned((2 * row + side) * longest)
+                                    for k in range(unsigned(term[REACH + side])):
+                                        out[at + k] += scale * medium[at + k] * value[into + k]
+            else:
+                pieces, count, wide = (extent + PIECE - 1) // PIECE, term[COUNT], unsigned(PIECE)
+                for piece in prange(term[LINES] * pieces):
+                    line, first = piece // pieces, piece % pieces * PIECE
+                    long = unsigned(min(PIECE, extent - first))
+                    around, value = np.zeros((count + 2 * far) * PIECE, pml.dtype), np.empty(PIECE, pml.dtype)
+                    for i in range(count):
+                        to = unsigned((far + i) * PIECE)
+                        memory = unsigned(term[MEMORY] + line * term[MEMORY_LINE] + first + i * pitch)
+                        for x in range(long):
+                            around[to + x] = pml[memory + x]
+                    for i in range(term[REACH]):
+                        source = unsigned((far - term[LEAD] + i - radius) * PIECE) + half * wide
+                        slope = unsigned(term[SLOPES] + (i - term[LEAD]) * both)
+                        for x in range(long):
+                            total = slopes[slope] * around[source + x]
+                            for k in range(1, both):
+                                total += slopes[slope + n[k]] * around[source + n[k] * wide + x]
+                            value[x] = total
+                        at = unsigned(term[AT] + line * term[LINE] + first + (i - term[LEAD]) * term[ROW])
+                        for target in range(TARGETS):
+                            place = term[TARGET + 2 * target]
+                            if place >= 0:
+                                out, medium = new[place], by[term[TARGET + 2 * target + 1]]
+                                scale = scales[number, target]
+                                for x in range(long):
+                                    out[at + x] += scale * medium[at + x] * value[x]
 
     return transpose
 
