@@ -26,7 +26,7 @@ from forebay.wave.kernels.lists import listeners as listeners_of
 from forebay.wave.kernels.lists import senders as senders_of
 from forebay.wave.kernels.variant import Variant, chunk_of, tiles_of
 
-LONGEST = 48
+LONGEST = 24
 """Planes that a thread marches through at most: thread blocks that have parted read what the caches no longer hold."""
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
 THREADS = 128
@@ -43,6 +43,8 @@ class ElasticVariant(Variant):
     """whether what is used in one plane only is loaded into shared memory, one plane ahead"""
     stress: "ElasticVariant | None" = None
     """for the second half of a step, where that differs from the first"""
+    stress_back: "ElasticVariant | None" = None
+    """for the second half of all but a step forward"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
         """Return the macros for the sources; `words` have four points."""
@@ -51,9 +53,14 @@ class ElasticVariant(Variant):
 
 
 FASTEST = ElasticVariant(
-    block=(32, 4), blocks=4, early=False, staged=True, stress=ElasticVariant(blocks=2, early=False, staged=True)
+    early=False,
+    staged=True,
+    stress=ElasticVariant(early=False, staged=True),
+    stress_back=ElasticVariant(width=4, blocks=1, early=False, staged=True),
 )
-"""Of the variants of each half of a step, the fastest on an H200."""
+"""Of the variants of each launch, the fastest on an H200."""
+PARTS = {"move": 1, "strain": 1, "move_back": 2, "strain_back": 2, "strain_and_image": 4}
+"""Bits of kernels that are compiled when they are needed; those of gradients have another."""
 
 
 class ElasticGpuKernels(ElasticImages):
@@ -213,7 +220,7 @@ class ElasticGpuKernels(ElasticImages):
     def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
         """Prepare the second half of a step with its image, whose record is another array each time."""
         if "_imaging" not in self.__dict__:
-            times = WORD // (self.variant.stress or self.variant).width
+            times = WORD // self._variant_of(STRESS, "strain_and_image").width
             words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
             more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
             arguments, ends = self._straining(propagator), propagator.layers.ends
@@ -290,14 +297,20 @@ class ElasticGpuKernels(ElasticImages):
         self, source: Path, name: str, arguments: dict[str, Any], ends: Any, more: dict[str, Any] | None = None
     ) -> Launch:
         """Prepare a stencil; `more` are the arguments that come after the extents."""
-        variant = (self.variant.stress if source == STRESS else None) or self.variant
-        defines = variant.defines(self._axes, self.radius, self._rows, self._words)
+        variant = self._variant_of(source, name)
+        defines = variant.defines(self._axes, self.radius, self._rows, self._words) | {"PARTS": PARTS.get(name, 8)}
         tiles = self._tiles(variant, ends, back=name not in ("move", "strain"))
         extents = {"planes": self._planes, "rows": self._rows, "words": self._words * WORD // variant.width}
         table = self.device.arrays.asarray(tiles)
         arguments = arguments | extents | {"end": self._end, "tiles": table} | (more or {})
         kernel = self.device.kernel(source, name, defines)
         return Launch(self.device, kernel, (len(tiles),), variant.block, arguments)
+
+    def _variant_of(self, source: Path, name: str) -> ElasticVariant:
+        if source != STRESS:
+            return self.variant
+        forward = self.variant.stress or self.variant
+        return forward if name == "strain" else self.variant.stress_back or forward
 
 
 def _by_axis(**coefficients: Sequence[Any]) -> dict[str, Any]:

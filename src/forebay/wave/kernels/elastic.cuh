@@ -42,8 +42,14 @@
 #define WORDS 0
 #endif
 
+#ifndef PARTS  // which kernels are compiled, a bit for each: the others do nothing
+#define PARTS 15
+#endif
+
 typedef unsigned int u32;
 typedef long long i64;
+
+constexpr bool AHEAD_IN_TIME = PARTS & 1, BACK_IN_TIME = PARTS & 2, IMAGING = PARTS & 4, SENSING = PARTS & 8;
 
 #if WIDE == 4
 typedef float4 Raw;

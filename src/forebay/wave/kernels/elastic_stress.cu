@@ -432,7 +432,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
            LAYERS, const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
            float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
-    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (AHEAD_IN_TIME) {
+        step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                             tiles);
+    }
 }
 
 // Advance those of the adjoint.
@@ -444,7 +447,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
                 const float* __restrict__ back, int closed, float w_z, float w_y, float w_x, int planes, int rows,
                 int words, int end, const int* __restrict__ tiles) {
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, {}};
-    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (BACK_IN_TIME) {
+        step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                          tiles);
+    }
 }
 
 // Advance those of the adjoint, and add the product of its velocities' divergence with `seen` to the image and the
@@ -461,7 +467,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     const Picture picture = {
         seen, image, light, factor, {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words}};
     const Stresses f = {t_zz, t_yy, t_xx, t_zy, t_zx, t_yx, v_z, v_y, v_x, lam, softness, surface, picture};
-    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (IMAGING) {
+        step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                         tiles);
+    }
 }
 
 // Add the products of the adjoint's stresses with the strains of velocities, times a factor, to totals: of the traces of
@@ -477,6 +486,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
                  const Word* __restrict__ held_a_x, const Word* __restrict__ held_b_x,
                  const float* __restrict__ ahead, const float* __restrict__ back, int closed, float w_z, float w_y,
                  float w_x, int planes, int rows, int words, int end, const int* __restrict__ tiles) {
+    if constexpr (!SENSING) return;
     const Shape shape = {planes, rows, words, end};
     const Column column(shape, Tile::of(tiles));
     if (column.begin >= column.end) return;

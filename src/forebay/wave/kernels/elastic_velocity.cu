@@ -248,7 +248,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
          int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
                           t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
-    step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (AHEAD_IN_TIME) {
+        step<FORWARD, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                             tiles);
+    }
 }
 
 // Advance those of the adjoint.
@@ -260,7 +263,10 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
          int planes, int rows, int words, int end, const int* __restrict__ tiles) {
     const Velocities f = {v_z,  v_y,  v_x,  nullptr, nullptr, nullptr, t_zz,
                           t_yy, t_xx, t_zy, t_zx,    t_yx,    rho,     1.0f};
-    step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (BACK_IN_TIME) {
+        step<BACK, false>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                          tiles);
+    }
 }
 
 // Add the products of velocities with what the adjoint's stresses do to them, times a factor, to totals.
@@ -274,5 +280,8 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, 1)
                const int* __restrict__ tiles) {
     const Velocities f = {total_z, total_y, total_x, v_z,  v_y,  v_x,     t_zz,
                           t_yy,    t_xx,    t_zy,    t_zx, t_yx, nullptr, factor};
-    step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed}, tiles);
+    if constexpr (SENSING) {
+        step<BACK, true>(f, {GIVEN_LAYERS}, {planes, rows, words, end}, {w_z, w_y, w_x, ahead, back, closed},
+                         tiles);
+    }
 }

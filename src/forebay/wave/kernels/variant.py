@@ -97,4 +97,4 @@ def tiles_of(spans: Sequence[tuple[int, int, int, int]], sizes: tuple[int, int, 
 
 def _even(length: int, size: int) -> int:
     """Return the size of as few parts of a length as there are of `size`, as long as each other."""
-    return -(-length // max(1, -(-length // size)))
+    return max(1, -(-length // max(1, -(-length // size))))
