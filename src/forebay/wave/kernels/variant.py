@@ -90,7 +90,16 @@ def tiles_of(spans: Sequence[tuple[int, int, int, int]], sizes: tuple[int, int, 
     z, y, x = (place.ravel() for place in np.meshgrid(*(np.arange(len(each)) for each in begins), indexing="ij"))
     bits = [flags[place].astype(int) for flags, place in zip(reached, (z, y, x), strict=True)]
     axes = bits[0] + 2 * bits[1] + 4 * bits[2]
-    tiles = begins[2][x], ends[2][x], begins[1][y], ends[1][y], begins[0][z], ends[0][z], np.full_like(x, sizes[2]), axes
+    tiles = (
+        begins[2][x],
+        ends[2][x],
+        begins[1][y],
+        ends[1][y],
+        begins[0][z],
+        ends[0][z],
+        np.full_like(x, sizes[2]),
+        axes,
+    )
     slowest_first = np.argsort(-2 * bits[0] - 2 * bits[1] - bits[2], kind="stable")
     return np.stack(tiles, axis=1)[slowest_first].astype(np.int32)
 
