@@ -127,6 +127,10 @@ def test_what_is_not_toml_or_not_there_is_said(tmp_path):
         ({"model": 'velocity = "v.npy"\nspacing = [10, 10, 10]'}, "expected a number for each axis"),
         ({"model": 'velocity = "w.npy"\nspacing = 10'}, r"there is no .*w\.npy"),
         ({"data": "dt = 0.008\nlength = 0.001"}, r"data\.length: expected more than data\.dt"),
+        (
+            {"imaging": "mute = 5000.0"},
+            r"imaging\.mute: expected less than twice the model's depth of 2350 m, not 5000",
+        ),
         ({"data": 'file = "d.npy"'}, r"data\.dt: expected seconds between samples"),
         ({"data": 'file = "d.npy"\ndt = 0.004'}, r"data\.file: expected 2 shots of \d+ receivers.*it has 3 of 5"),
     ],
@@ -396,8 +400,14 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
 def test_the_examples_are_jobs(path):
     job = read_job(path)
     assert job.output.directory.parent == path.parent
-    if job.model.name is not None:
+    if job.model.dims == 2:
         assert "shots" in inspect(job)
+
+
+@pytest.mark.slow
+def test_the_example_in_three_dimensions_can_be_run():
+    job = read_job(Path(__file__).parents[3] / "examples" / "salt3d.toml")
+    assert "steps     2403 of" in inspect(job, gpus=1)
 
 
 def test_a_gpu_is_used_where_one_is_and_its_kernels_are(tmp_path, monkeypatch):

@@ -23,6 +23,7 @@ and with n_i = a psi_i the change is lap(m)_i + sum_j f_j (n_{i+1-j} - n_{i+j}),
 as the stencil does. Layers change a step by adding, so those of several axes and sides know nothing of each other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -31,6 +32,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError
 from forebay.wave.earth.cpml import Stretching, stretchings
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.rows import Rows
@@ -56,7 +58,7 @@ class Side:
     changed: int
     """where its changes begin in those of all layers"""
     coefficients: NDArray[np.floating]
-    """a, b, and both for the half points before; a row each"""
+    """a, b, and both for the half points before; a row each, in a batch for each shot"""
 
     @cached_property
     def size(self) -> int:
@@ -88,14 +90,30 @@ class AcousticLayers:
         """Values of all changes."""
         return sum(prod(side.reach) for side in self.sides)
 
+    def of_shot(self, number: int) -> "AcousticLayers":
+        """Return the layers of one shot of a batch."""
+        sides = (replace(side, coefficients=side.coefficients[number]) for side in self.sides)
+        return replace(self, sides=tuple(sides))
+
     def of_type(self, dtype: np.dtype[Any]) -> "AcousticLayers":
         """Return the same layers with coefficients of the fields' type."""
         sides = (replace(side, coefficients=side.coefficients.astype(dtype)) for side in self.sides)
         return replace(self, sides=tuple(sides))
 
 
+def together(layers: Sequence[AcousticLayers]) -> AcousticLayers:
+    """Join layers that differ in what velocity they are made for, one for each shot."""
+    sides = zip(*(own.sides for own in layers), strict=True)
+    return AcousticLayers(tuple(replace(own[0], coefficients=np.stack([s.coefficients for s in own])) for own in sides))
+
+
 def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> AcousticLayers:
-    """Cut the layers of a grid out of its fields."""
+    """Cut the layers of a grid out of its fields; refuse some that a free surface would be mirrored in."""
+    if grid.free_surface and grid.absorb and grid.shape[0] <= halo:  # the adjoint does not know of the mirror
+        raise WaveError(
+            f"{grid.shape[0]} rows between a free surface and an absorbing layer, with order {2 * halo}: give more "
+            f"than {halo} rows, or a lower order"
+        )
     shape, layers = rows.shape(grid.fields(halo)), AcousticLayers(())
     for axis, stretched in enumerate(stretchings(grid, dt, velocity)):
         for side in _sides(grid, axis, shape, stretched, halo, rows):
