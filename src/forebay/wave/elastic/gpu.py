@@ -26,7 +26,7 @@ from forebay.wave.kernels.lists import listeners as listeners_of
 from forebay.wave.kernels.lists import senders as senders_of
 from forebay.wave.kernels.variant import Variant, chunk_of, tiles_of
 
-LONGEST = 24
+LONGEST = 12
 """Planes that a thread marches through at most: thread blocks that have parted read what the caches no longer hold."""
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
 THREADS = 128

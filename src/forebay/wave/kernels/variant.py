@@ -65,7 +65,7 @@ def chunk_of(axes: int, columns: tuple[int, int], planes: int, slots: int, varia
 
 
 def tiles_of(spans: Sequence[tuple[int, int, int, int]], sizes: tuple[int, int, int]) -> NDArray[np.int32]:
-    """List what thread blocks compute, those that layers reach first: they take longest.
+    """List what thread blocks compute, in the order of the fields: neighbours share what caches hold.
 
     A span is of planes, rows or words: the first that is computed, where layers end and begin again, and one past the
     last. Planes are cut there too; across them, thread blocks have the same size everywhere. Each has its words, rows
@@ -75,8 +75,8 @@ def tiles_of(spans: Sequence[tuple[int, int, int, int]], sizes: tuple[int, int, 
     --------
     >>> tiles_of([(4, 8, 20, 24), (4, 4, 12, 12), (2, 2, 10, 10)], (12, 8, 8))
     array([[ 2, 10,  4, 12,  4,  8,  8,  1],
-           [ 2, 10,  4, 12, 20, 24,  8,  1],
-           [ 2, 10,  4, 12,  8, 20,  8,  0]], dtype=int32)
+           [ 2, 10,  4, 12,  8, 20,  8,  0],
+           [ 2, 10,  4, 12, 20, 24,  8,  1]], dtype=int32)
     """
     begins, ends, reached = [], [], []
     for axis, ((first, low, high, last), size) in enumerate(zip(spans, sizes, strict=True)):
@@ -100,8 +100,7 @@ def tiles_of(spans: Sequence[tuple[int, int, int, int]], sizes: tuple[int, int, 
         np.full_like(x, sizes[2]),
         axes,
     )
-    slowest_first = np.argsort(-2 * bits[0] - 2 * bits[1] - bits[2], kind="stable")
-    return np.stack(tiles, axis=1)[slowest_first].astype(np.int32)
+    return np.stack(tiles, axis=1).astype(np.int32)
 
 
 def _even(length: int, size: int) -> int:
