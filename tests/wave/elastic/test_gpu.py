@@ -257,6 +257,7 @@ def test_images_in_three_dimensions(there, any_wavelet, order):
             agree(one, other, 2e-5)
 
 
+@pytest.mark.slow  # budgets are the engine's, which has tests of its own
 def test_budgets_change_no_bit(there, seen):
     model, shot = seen
     options = {"every": 3, "images": ("pp", "velocity")}
