@@ -111,7 +111,6 @@ class BlockMeasurement:
             with OperationWatch(gauge.mark, lambda: frame.count) as watching:
                 yield
             self._note_costly(watching)
-            frame.note_read(watching.read)
         record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
         self._weighed_storages.clear()

@@ -98,7 +98,7 @@ class Frame:
         self._arguments = CallArguments(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._initial = self._module_state.note(watched=self._storages is not None)
+        self._initial = self._module_state.note()
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -126,10 +126,6 @@ class Frame:
         ]
         shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
         return frozenset(number for number, _ in sharing), tuple(shared.values())
-
-    def note_read(self, storages: set[int]) -> None:
-        """Take note of the storages that a second run has read; it is not over yet."""
-        self._module_state.note_read(self._initial, storages)
 
     @property
     def count(self) -> int:
@@ -206,8 +202,7 @@ class Frame:
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
-        # One that is watched goes on to its end where something is to be seen there.
-        stops = saved - 1 not in self._ends and not (on_saved is not None and self._module_state.watches(self._initial))
+        stops = saved - 1 not in self._ends
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
