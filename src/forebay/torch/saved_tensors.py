@@ -151,6 +151,8 @@ class TensorStore:
         self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
         self.held = 0
         """bytes on the device"""
+        self.let_through = 0
+        """bytes beside them that somebody else counts"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
         self._least = max(1, min_bytes)
@@ -186,13 +188,21 @@ class TensorStore:
 
     def _hold(self, nbytes: int) -> None:
         self.held += nbytes
-        if self.held > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.held
+        self._note_peak()
 
-    def count_let_through(self, nbytes: int) -> None:
-        """Take note of bytes on the device that somebody else has counted."""
-        if self.held + nbytes > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.held + nbytes
+    def let(self, nbytes: int) -> None:
+        """Count bytes that stay on the device, or that no longer do."""
+        self.let_through += nbytes
+        self._note_peak()
+
+    @property
+    def total(self) -> int:
+        """All bytes on the device."""
+        return self.held + self.let_through
+
+    def _note_peak(self) -> None:
+        if self.total > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.total
 
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""

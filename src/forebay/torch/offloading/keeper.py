@@ -1,5 +1,7 @@
 """The saved tensors of one device at one place in a program: their order is learned, and the last used ones move."""
 
+from collections import deque
+from dataclasses import dataclass
 from weakref import ref
 
 import torch
@@ -15,18 +17,21 @@ from forebay.units import Budget, to_text
 
 
 class CountedTensor(KeptTensor):
-    """A saved tensor that stays because everything fits."""
+    """A saved tensor that stays, and is counted as long as somebody may ask for it."""
 
-    __slots__ = ("_keeper", "_token")
+    __slots__ = ("_keeper", "_storage", "_token")
 
-    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, token: GraphToken) -> None:
+    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, storage: int, token: GraphToken) -> None:
         super().__init__(tensor)
-        self._keeper, self._token = keeper, token
+        self._keeper, self._storage, self._token = keeper, storage, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed."""
         self._keeper.turned = True
         return super().tensor()
+
+    def __del__(self) -> None:
+        self._keeper.dropped.append(self._storage)  # in any thread: the keeper takes note when it is next used
 
 
 class TrackedTensor:
@@ -43,6 +48,16 @@ class TrackedTensor:
         return self._held.tensor()
 
 
+@dataclass(slots=True)
+class _LetThrough:
+    """A storage that is only counted, as long as saved tensors look onto it."""
+
+    storage: StorageWeakRef
+    """while this is held no other storage has its address"""
+    nbytes: int
+    tensors: int = 0
+
+
 class Keeper:
     """Learns the order of an iteration, plans what moves, and moves it."""
 
@@ -50,52 +65,37 @@ class Keeper:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
         budget, self._less = less_of_host(budget, free_host_bytes())
-        self.store = TensorStore(mover_for(device, budget.host), min_bytes)
+        self.store = TensorStore(mover_for(device, budget.host))
         self.turned = False
         """whether something of this iteration has been asked for"""
-        self.stored = False
-        """whether something was more than counted since the last `with`"""
-        self.most = 0
-        """bytes that were let through since then, in one iteration"""
-        self.budget = budget["device"]
-        self._host, self._codec = budget["host"], codec
+        self.dropped: deque[int] = deque()
+        """storages that were let through, once for each saved tensor that is gone"""
+        self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
         self._token: ref[GraphToken] | None = None
-        self._held: list[ref[GraphToken]] = []  # earlier iterations whose graphs somebody holds
         self._sizes: list[int] = []
         self._uses: list[int] = []
         self._entries: list[ref[Entry]] = []
-        self._learned: list[int] = []  # the sizes that the plan is for
+        self._staying: deque[ref[Entry]] = deque()  # those of them that nobody has sent away
+        self._most = 0  # bytes that were let through in this iteration
+        self._learned: tuple[list[int], int] = [], 0  # the sizes that the plan is for, and the bytes let through beside
         self._order: list[int] = []
         self._moved: frozenset[int] = frozenset()
         self._next = 0
         self._fits = False  # whether the last iteration had room for everything
         self._partly = False  # whether some of this one was only counted, so that its order is not known
-        self._plain: dict[int, tuple[StorageWeakRef, int]] = {}  # storages that were let through, and their bytes
-        self._plain_bytes = 0
-
-    def begin(self, learn: bool) -> None:
-        """Begin another `with` statement, and learn from the last unless only its first tensors were looked at."""
-        self._partly = self._partly or not learn
-        self.restart()
-        self.stored, self.most = False, 0
+        self._let: dict[int, _LetThrough] = {}
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        if self._sizes and self._uses and self._sizes != self._learned and not self._partly:
+        if self._sizes and self._uses and (self._sizes, self._most) != self._learned and not self._partly:
             self._order = fetch_order(len(self._sizes), self._uses)
-            self._moved = to_move(self._sizes, self._order, self.budget)
-            self._learned = self._sizes
+            self._moved = to_move(self._sizes, self._order, self._budget - self._most)
+            self._learned = self._sizes, self._most
             self._fits = not self._moved
-        self._held = [
-            reference for reference in (*self._held, self._token) if reference is not None and reference() is not None
-        ]
-        if self._held:
-            self._forget_gone()
-        else:
-            self._plain.clear()
-            self._plain_bytes = 0
-        self._partly = False
+        self._take_note_of_dropped()
+        self._partly, self._most = False, self.store.let_through
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
+        self._staying = deque(entry for entry in self._staying if entry() is not None)
         self.turned, self._token = False, None
         self.store.restart()
 
@@ -104,21 +104,21 @@ class Keeper:
         if not self.store.movable(tensor):
             return KeptTensor(tensor)
         token = self._iteration()
-        if self._fits and self._let_through(tensor):
-            return CountedTensor(self, tensor, token)
-        self.stored = True
+        storage = tensor.untyped_storage()
+        counted = self._fits or storage.nbytes() < self._least or storage._cdata in self._let
+        if counted and self._let_through(storage):
+            return CountedTensor(self, tensor, storage._cdata, token)
+        if self._fits:  # there are more than there were
+            self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
         held, entry = self.store.save(tensor)
         if entry is not None:
             self._sizes.append(entry.nbytes)
             self._entries.append(ref(entry))
             if self._as_learned() and entry.number in self._moved:
                 self._send(entry, tensor)
-            if self.store.held + self._plain_bytes > self.budget:
-                self._forget_gone()
-            if self._plain_bytes:
-                self.store.count_let_through(self._plain_bytes)
-            while self.store.held + self._plain_bytes > self.budget and (self.store.settle() or self._evict()):
-                pass
+            else:
+                self._staying.append(self._entries[-1])
+            self._make_room(0)
         return TrackedTensor(self, held, token) if isinstance(held, StoredTensor) else held
 
     def _iteration(self) -> GraphToken:
@@ -131,41 +131,48 @@ class Keeper:
             self._token = ref(token)
         return token
 
-    def _let_through(self, tensor: torch.Tensor) -> bool:
-        """Only count a tensor where all are known to fit; False when there are more than there were."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._plain:
+    def _let_through(self, storage: torch.UntypedStorage) -> bool:
+        """Only count a storage, where it fits beside all others; False where it does not."""
+        if self.dropped:
+            self._take_note_of_dropped()
+        let = self._let.get(storage._cdata)
+        if let is None:
             nbytes = storage.nbytes()
-            if self.store.held + self._plain_bytes + nbytes > self.budget:
-                self.store.collect()
-                self._forget_gone()
-            if self.store.held + self._plain_bytes + nbytes > self.budget:
-                self._fits, self._partly = False, bool(self._plain)
-                self._learned = []
+            if self.store.total + nbytes > self._budget and not self._make_room(nbytes):
                 return False
-            self._plain[storage._cdata] = weakly(storage), nbytes  # no other storage has its address meanwhile
-            self._plain_bytes += nbytes
-            if self._plain_bytes > self.most:
-                self.most = self._plain_bytes
-                self.store.count_let_through(self.most)
+            let = self._let[storage._cdata] = _LetThrough(weakly(storage), nbytes)
+            self.store.let(nbytes)
+            self._most = max(self._most, self.store.let_through)
+        let.tensors += 1
         return True
 
-    def _forget_gone(self) -> None:
-        """Count no longer those that were let through and whose memory is free again."""
-        gone = [address for address, (storage, _) in self._plain.items() if storage.expired()]  # type: ignore[no-untyped-call]
-        for address in gone:
-            self._plain_bytes -= self._plain.pop(address)[1]
+    def _take_note_of_dropped(self) -> None:
+        while self.dropped:
+            address = self.dropped.popleft()
+            self._let[address].tensors -= 1
+            if not self._let[address].tensors:
+                self.store.let(-self._let.pop(address).nbytes)
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Have others leave the device until so many bytes fit; tell whether they do."""
+        if self.store.total + nbytes > self._budget:
+            self.store.collect()
+            self._take_note_of_dropped()
+        while self.store.total + nbytes > self._budget:
+            if not (self.store.settle() or self._evict()):
+                return False
+        return True
 
     def _as_learned(self) -> bool:
         """Tell whether this iteration goes like the one that the plan was made from, so far."""
-        number = len(self._sizes) - 1
-        return number < len(self._learned) and self._sizes[number] == self._learned[number]
+        number, learned = len(self._sizes) - 1, self._learned[0]
+        return number < len(learned) and self._sizes[number] == learned[number]
 
     def _evict(self) -> bool:
         """Send away the oldest that is still here; False where nothing is."""
-        for reference in self._entries:
-            entry = reference()
-            if entry is not None and entry.storage is not None and entry.away is None and entry.codec is None:
+        while self._staying:
+            entry = self._staying.popleft()()
+            if entry is not None and entry.storage is not None:
                 self._send(entry, None)
                 return True
         return False
@@ -177,18 +184,19 @@ class Keeper:
             less = f"{self._less}; " if self._less else ""
             raise BudgetError(
                 f"{less}the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of "
-                f"saved tensors, and the device budget of {to_text(self.budget)} is full: raise one of them"
+                f"saved tensors, and the device budget of {to_text(self._budget)} is full: raise one of them"
             )
 
     def used(self, entry: Entry) -> None:
         """Note that an entry is asked for, and fetch ahead what fits."""
         if entry.number >= len(self._entries) or self._entries[entry.number]() is not entry:
             return  # of an earlier iteration, whose order is over
-        if not self._uses and len(self._sizes) != len(self._learned):
+        if not self._uses and len(self._sizes) != len(self._learned[0]):
             self._order = fetch_order(len(self._sizes), [])
         self.turned = True
         self._uses.append(entry.number)
         self.store.collect()
+        self._take_note_of_dropped()
         while self._next < len(self._order):
             number = self._order[self._next]
             ahead = self._entries[number]() if number < len(self._entries) else None
@@ -199,7 +207,7 @@ class Keeper:
                 and ahead.storage is None
                 and ahead.left
             ):
-                if self.store.held + ahead.size > self.budget:
+                if self.store.total + ahead.size > self._budget:
                     return
                 self.store.fetch(ahead)
             self._next += 1
