@@ -2,7 +2,7 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -38,8 +38,8 @@ MOST_SHAPES = 64
 class FittingSession:
     """The state of a fitted model."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None) -> None:
-        self._budget, self._codec, self._choice = budget, codec, choice
+    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None, given: Mapping[str, str]) -> None:
+        self._budget, self._codec, self._choice, self._given = budget, codec, choice, given
         self.blocks: WeakValueDictionary[int, FittedBlock] = WeakValueDictionary()
         """the blocks, by the identities of their modules"""
         self._profiles: dict[tuple[Any, ...], Profile] = {}
@@ -194,7 +194,7 @@ class FittingSession:
         device = device_of(tensors, block.module_state.parameters())
         tools = self._tools
         if tools is None or tools.gauge.device != device:
-            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice)
+            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice, self._given)
             self._profiles.clear()
             self._start = None
         gauge = tools.gauge
