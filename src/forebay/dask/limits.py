@@ -44,6 +44,7 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     """Ask the workers for their limits and thresholds, and make them allocate as footprints were learned.
 
     Without a client the limits are those of this process, with as many threads as Dask is configured to start in it.
+    Its allocator is the caller's, and stays as it is.
 
     Parameters
     ----------
@@ -53,7 +54,6 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
         What will run there; their modules are imported first, so that this memory is counted.
     """
     if client is None:
-        fix_allocation()
         return _of_this_process()
     answers = list(ask_workers(client, _describe, functions).values())
     if not answers:
@@ -89,8 +89,8 @@ def _threads() -> int:
     return 1 if dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded") else int(threads)
 
 
-def fix_allocation() -> None:
-    """Have the allocator give large allocations back at once, in this process, where it can be told to."""
+def _fix_allocation() -> None:
+    """Have the allocator give large allocations back at once, in the process of a worker, where it can be told to."""
     try:
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, MMAP_THRESHOLD)
     except (AttributeError, OSError, TypeError):  # not glibc
@@ -99,7 +99,7 @@ def fix_allocation() -> None:
 
 def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> dict[str, Any]:
     """Return what a worker has; runs there. That the functions arrived has imported their modules: none is called."""
-    fix_allocation()
+    _fix_allocation()
     manager = dask_worker.memory_manager
     fractions = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
     share = min((fraction for fraction in fractions if fraction), default=SAFE_SHARE)
