@@ -90,7 +90,7 @@ def fit(
             "module that holds both"
         )
     choices = plan.choices if isinstance(plan, FitPlan) else dict(plan or {})
-    for name in dict.fromkeys([*choices.values(), *([] if choice is None else [choice])]):
+    for name in [*choices.values(), *([] if choice is None else [choice])]:
         _check_choice(name, budget, codec)
     session = FittingSession(budget, None if codec is None else get_codec(codec), choice, choices)
     chosen = named(model, blocks)

@@ -442,6 +442,9 @@ COPIED = {
 }
 
 
+OURS = {"forward", "_forebay", "__reduce_ex__", "_replicate_for_data_parallel"}
+
+
 @pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
 def test_a_copy_of_a_fitted_model_is_plain(copied):
     model, plain = pair(MLP)
@@ -506,7 +509,7 @@ def test_a_plan_with_choices_that_cannot_be_is_refused_at_once(plan):
 
 
 def test_a_forward_of_its_own_is_copied_as_it_is():
-    model, plain = pair(MLP)
+    model, _ = pair(MLP)
     model[0].forward = torch.tanh
     fit(model, AMPLE, blocks=["0", "1"])
     assert copy.deepcopy(model)[0].forward is torch.tanh

@@ -262,7 +262,8 @@ class Attachment:
 def _reduce_plain(reference: "ref[nn.Module]", protocol: Any) -> Any:
     """Stand for the method of a module that `copy.deepcopy` and pickle call."""
     module: Any = reference()
-    reduced = type(module).__reduce_ex__(module, protocol)
+    kind: Any = type(module)
+    reduced = kind.__reduce_ex__(module, protocol)
     if not isinstance(reduced, tuple) or len(reduced) < 3 or not isinstance(reduced[2], dict):
         return reduced
     attributes = dict(reduced[2])
