@@ -1,14 +1,18 @@
 """Measuring a block in the first iteration: it runs, runs again in the backward pass, and is looked into there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from operator import methodcaller
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.execution_context import shared_random
+from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
 from forebay.torch.fitting.record import BlockRecord, device_of, signature
@@ -17,7 +21,7 @@ from forebay.torch.mover import Mover, bytes_by_storage, from_outside, storage_o
 from forebay.torch.replay.arguments import direct_tensors, tensors_in
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import dense
+from forebay.torch.saved_tensors import KeptTensor, dense
 
 
 def measure(
@@ -28,6 +32,7 @@ def measure(
     mover: Mover,
     codec: Codec | None,
     least: int,
+    refuse: Callable[[BlockRecord, bool], None] | None,
 ) -> Any:
     """Run a block that will be recomputed, and begin its record.
 
@@ -41,6 +46,9 @@ def measure(
         What times it, and what would move or encode what it saves.
     least
         Storages of fewer bytes are not moved.
+    refuse
+        Told when the block has hidden state, and whether this iteration is right all the same. None where it is known
+        to have some: it is kept.
     """
     number = len(iteration.records)
     record = block.record(signature(inputs.tensors))
@@ -61,13 +69,23 @@ def measure(
         if other.input_storages & record.input_storages:  # moving it for one would not free it
             record.lone = other.lone = False
     iteration.input_storages |= record.input_storages
+    watch = BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least)
+    if refuse is None:
+        record.refused = True
+        start = gauge.mark()
+        # Where the device's memory is counted, what is kept is part of every peak.
+        with NOTHING if gauge.counts else saved_tensors_hooks(watch.weigh(), methodcaller("tensor")):
+            output = block.call(*inputs.args, **inputs.kwargs)
+        record.forward, record.peak_forward = (start, gauge.mark()), gauge.peak()
+        return output
     frame = Frame(
         block.call,
         block.module_state,
         device_of(inputs.tensors, block.module_state.parameters()),
-        watch=BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least),
+        watch=watch,
         weighed=True,
         on_reread=record.note_reread,
+        on_hidden=partial(refuse, record),
         compiled=block.compiled,
     )
     drawn = shared_random()
@@ -114,6 +132,16 @@ class BlockMeasurement:
         record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
         self._weighed_storages.clear()
+
+    def weigh(self) -> Callable[[torch.Tensor], KeptTensor]:
+        """Make the hook that keeps and weighs what a block saves."""
+        numbers = count()
+
+        def pack(tensor: torch.Tensor) -> KeptTensor:
+            self._take(next(numbers), tensor)
+            return KeptTensor(tensor)
+
+        return pack
 
     def _note_costly(self, watching: OperationWatch) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):

@@ -85,7 +85,8 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
     grouped: list[list[BlockRecord]] = []
     freed = 0
     for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
-        if record.follows and times[record.module] == times[records[number - 1].module] == 1:
+        alone = record.refused or records[number - 1].refused
+        if record.follows and not alone and times[record.module] == times[records[number - 1].module] == 1:
             group = [*grouped[-1], record]
             among = slice(number + 1 - len(group), number + 1)
             small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)

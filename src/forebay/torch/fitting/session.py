@@ -52,6 +52,7 @@ class FittingSession:
         self._key = IterationKey((), None, (b"", b""))
         self._guess = FlagGuess()
         self._called_with: Signature = ()
+        self._refused: set[int] = set()  # the identities of blocks that compute other values when they are run again
         self._forked: dict[tuple[Any, ...], None] = {}  # how iterations begin that go on with several shapes
         self._base = 0
         self._tools: DeviceTools | None = None
@@ -287,7 +288,8 @@ class FittingSession:
         assert tools is not None
         if iteration.measuring:
             least = LEAST_MOVED[tools.gauge.device.type]
-            output = measure(iteration, block, inputs, tools.gauge, tools.mover, self._codec, least)
+            refuse = None if block.identity in self._refused else self._refuse
+            output = measure(iteration, block, inputs, tools.gauge, tools.mover, self._codec, least, refuse)
         else:
             output = self._carry_out(iteration, number, block, inputs, tools)
         if not number:
@@ -295,6 +297,17 @@ class FittingSession:
         if iteration.hooked is None or number in iteration.hooked:
             hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
         return output
+
+    def _refuse(self, record: BlockRecord, right: bool) -> None:
+        """Have a block kept from now on, whose second run computed other values."""
+        record.refused = True
+        self._refused.add(record.module)
+        wrong = "" if right else " The gradients of this iteration are not those of the plain model."
+        warnings.warn(
+            f"a block ({record.name}) computes other values when it is run again: it has state of its own, such as a "
+            f"generator, a counter, or a tensor that is no buffer. It is kept from now on.{wrong}",
+            stacklevel=2,
+        )
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
@@ -324,6 +337,8 @@ class FittingSession:
             if not iteration.broken:
                 self._break(iteration)
             iteration.records.append(block.record(input_signature))
+            if block.identity in self._refused:
+                return block.call(*inputs.args, **inputs.kwargs)
             device = device_of(inputs.tensors, block.module_state.parameters())
             return Frame(block.call, block.module_state, device, compiled=block.compiled).run(
                 inputs.args, inputs.kwargs

@@ -134,6 +134,8 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
+        self.sets_attributes = False
+        """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._find_parts()
 
     def _find_parts(self) -> None:
