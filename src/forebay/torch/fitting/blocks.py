@@ -1,5 +1,6 @@
 """The blocks of a model: found where its modules repeat, and replaced by a call of ours until they are given back."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
@@ -273,6 +274,15 @@ def _reduce_plain(reference: "ref[nn.Module]", protocol: Any) -> Any:
     return *reduced[:2], attributes, *reduced[3:]
 
 
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _tell_of_compiling() -> None:
+    warnings.warn(
+        "a fitted model was compiled around its blocks, which are left uncompiled, and most of what is around them "
+        "with them: compile the blocks (block.compile() for each) before fit instead",
+        stacklevel=2,
+    )
+
+
 _REPLICATE = "_replicate_for_data_parallel"
 
 
@@ -301,6 +311,8 @@ class Patch(Attachment):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the block as the plan says."""
+        if torch.compiler.is_compiling():
+            _tell_of_compiling()
         return self._call(*args, **kwargs)
 
     def undo(self) -> None:

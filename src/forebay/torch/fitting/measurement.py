@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from itertools import count
 from operator import methodcaller
 from typing import Any
@@ -13,6 +13,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
 from forebay.torch.execution_context import NOTHING, shared_random
+from forebay.torch.advice import Advice
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
 from forebay.torch.fitting.record import BlockRecord, device_of, signature
@@ -32,6 +33,7 @@ def measure(
     mover: Mover,
     codec: Codec | None,
     least: int,
+    advice: Advice,
     refuse: Callable[[BlockRecord, bool], None] | None,
 ) -> Any:
     """Run a block that will be recomputed, and begin its record.
@@ -46,6 +48,8 @@ def measure(
         What times it, and what would move or encode what it saves.
     least
         Storages of fewer bytes are not moved.
+    advice
+        Warns of what the user should know.
     refuse
         Told when the block has hidden state, and whether this iteration is right all the same. None where it is known
         to have some: it is kept.
@@ -69,7 +73,7 @@ def measure(
         if other.input_storages & record.input_storages:  # moving it for one would not free it
             record.lone = other.lone = False
     iteration.input_storages |= record.input_storages
-    watch = BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least)
+    watch = BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least, advice)
     if refuse is None:
         record.refused = True
         start = gauge.mark()
@@ -98,18 +102,48 @@ def measure(
             "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
         )
     record.peak_forward = gauge.peak()
+    if _checkpoints(frame.saved, tensors_in(output), inputs.tensors):
+        advice.checkpoints_inside()
     record.outputs, record.made = frame.saved_of(tensors_in(output))
     return output
+
+
+def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
+    """Tell whether torch.utils.checkpoint was at work in a block: by its node, or by many nodes that saved little."""
+    visited: set[Any] = {None, *(tensor.grad_fn for tensor in inputs)}
+    waiting: list[Any] = [tensor.grad_fn for tensor in outputs]
+    saving = 0
+    while waiting:
+        node = waiting.pop()
+        if node not in visited:
+            visited.add(node)
+            saving += _saves(type(node))
+            if node.name() == "CheckpointFunctionBackward" or saving > 2 * saved:
+                return True
+            waiting += [following for following, _ in node.next_functions]
+    return False
+
+
+@cache
+def _saves(kind: Any) -> bool:
+    return any(name.startswith("_raw_saved") for name in dir(kind))
 
 
 class BlockMeasurement:
     """Measures a block while it runs again."""
 
     def __init__(
-        self, record: BlockRecord, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int], least: int
+        self,
+        record: BlockRecord,
+        gauge: HostGauge,
+        mover: Mover,
+        codec: Codec | None,
+        inputs: set[int],
+        least: int,
+        advice: Advice,
     ) -> None:
         self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
-        self._inputs, self._least = inputs, least
+        self._inputs, self._least, self._advice = inputs, least, advice
         self._weighed_storages: dict[int, StorageWeakRef] = {}
 
     @contextmanager
@@ -129,6 +163,8 @@ class BlockMeasurement:
             with OperationWatch(gauge.mark, lambda: frame.count) as watching:
                 yield
             self._note_costly(watching)
+            if watching.checkpointed:
+                self._advice.checkpoints_inside()
         record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
         self._weighed_storages.clear()

@@ -58,6 +58,14 @@ def bare(module: nn.Module) -> bool:
     )
 
 
+def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: BlockRecord | None) -> BlockRecord | None:
+    """Note that a block was given what the one before gave; return its record, where it was measured just now."""
+    if not records or records[-1].module != id(module) or not bare(module):
+        return None
+    records[-1].follows = before is not None and len(records) > 1 and records[-2] is before
+    return records[-1]
+
+
 def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 

@@ -139,6 +139,11 @@ class Frame:
         return frozenset(number for number, _ in sharing), tuple(shared.values())
 
     @property
+    def saved(self) -> int:
+        """The tensors that the first run has saved."""
+        return len(self._kinds)
+
+    @property
     def count(self) -> int:
         """The tensors that a second run has saved so far."""
         return len(self._values)
