@@ -47,6 +47,7 @@ __all__ = [
     "codec",
     "footprint",
     "foreign",
+    "forget_costs",
     "memory",
     "plan",
     "prepare",
@@ -74,6 +75,7 @@ if _typing.TYPE_CHECKING:
     from forebay.engine import Ended as Ended
     from forebay.engine import Result as Result
     from forebay.engine import Reversal as Reversal
+    from forebay.engine import forget_costs as forget_costs
     from forebay.engine import prepare as prepare
     from forebay.engine import register_state as register_state
     from forebay.engine import reverse as reverse
@@ -86,6 +88,7 @@ else:
     _ROOMS = {"codec", "engine", "footprint", "memory", "metrics", "planner", "schedule", "tier", "wave"}
     _DOORS = {"cubed", "dasf", "dask", "devito", "jax", "torch"}
     _HOMES = dict.fromkeys(("Ended", "Result", "Reversal", "prepare", "register_state", "reverse"), "engine")
+    _HOMES["forget_costs"] = "engine"
     _HOMES |= dict.fromkeys(("CodecCost", "Costs", "Link", "Plan", "plan"), "planner")
 
     def __getattr__(name):

@@ -93,9 +93,9 @@ def test_a_bound_follows_from_those_that_were_tried(tried, allowed, bound):
     assert chosen_bound(tried, allowed) == (None if bound is None else pytest.approx(bound, rel=1e-9))
 
 
-@pytest.mark.parametrize("value", ["0%", "100%", 0, 1, -0.1, "nan", "one", "1%%", True, None, "inf%", ""])
+@pytest.mark.parametrize("value", ["0%", "100%", 0, 1, -0.1, "nan", "one", "1%%", True, None, "inf%", "", 1e-8, 1e-310])
 def test_what_is_no_share_is_refused(value):
-    with pytest.raises(WaveError, match=r"give a share between 0 and 1, such as 0\.01, or '1%'"):
+    with pytest.raises(WaveError, match=r"give a share between 1e-7 and 1, such as 0\.01, or '1%'"):
         read_share(value)
 
 

@@ -6,3 +6,4 @@ from forebay.engine.reversal import Reversal as Reversal
 from forebay.engine.reverse import prepare as prepare
 from forebay.engine.reverse import reverse as reverse
 from forebay.engine.trees import register_state as register_state
+from forebay.tier.kept import forget_costs as forget_costs

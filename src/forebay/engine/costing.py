@@ -1,11 +1,12 @@
 """What a plan is made from: the budget, and what the loop, its links and its codecs cost, timed on the first steps."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from statistics import fmean, median
+from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
@@ -26,9 +27,10 @@ from forebay.engine.measure import (
 )
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, Plan
+from forebay.planner import Costs, Plan, plan
 from forebay.planner.make import check_budget, check_step_costs
 from forebay.tier.capacity import PIECE, free_host_bytes, less_of_host
+from forebay.tier.kept import kept
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
@@ -42,13 +44,19 @@ def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple
     """Read a budget, or take one and say so."""
     note = ""
     if budget is None:
-        budget = Budget(**{memory.tier: memory.free_bytes() // 2})
+        budget = Budget(**{memory.tier: _rounded(memory.free_bytes() // 2)})
         taken = to_text(budget[memory.tier])
         note = f"no budget was given: taking half of what is free on the {memory.tier}, {taken}"
     budget = Budget.of(budget, first=memory.tier)
     if budget.tiers[0] != memory.tier:
         raise BudgetError(f"the arrays are on the {memory.tier}, so the budget must start there, not with {budget!r}")
     return budget, note
+
+
+def _rounded(nbytes: int) -> int:
+    """Leave out up to a 32nd: a little more or less memory that is free makes no other budget, and so no other plan."""
+    step = 1 << max(0, nbytes.bit_length() - 6)
+    return nbytes // step * step
 
 
 def there_is(budget: Budget | str | int | None, loop: TimeLoop, steps: int | None) -> tuple[Budget, str]:
@@ -83,9 +91,9 @@ def less_where_needed(
     return there, f"{note}; {less}" if note else less
 
 
-def check_host(plan: Plan, loop: TimeLoop) -> None:
+def check_host(planned: Plan, loop: TimeLoop) -> None:
     """Refuse a plan that takes more of the host than is there."""
-    need, free = plan.peak_bytes.get("host", 0), host_room(loop.memory.tier, loop.layout.nbytes)
+    need, free = planned.peak_bytes.get("host", 0), host_room(loop.memory.tier, loop.layout.nbytes)
     if free is not None and need > free:
         raise BudgetError(
             f"the plan takes {to_text(need)} of the host, of which {to_text(free)} are there: make another, with a "
@@ -118,14 +126,56 @@ def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
     return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
 
 
-def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, plan: Plan) -> str:
+def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, planned: Plan) -> str:
     """Add to a note that a plan does without the codec that was asked for, where it does."""
     encoders, _ = choices(codec)
-    if not encoders or plan.codec is not None:
+    if not encoders or planned.codec is not None:
         return note
     asked = codec if isinstance(codec, str) else " or ".join(encoder.name for encoder in encoders)
     unused = f"codec {asked} is not used: no plan with it that fits the budget is predicted to be faster"
     return f"{note}; {unused}" if note else unused
+
+
+def costs_of(
+    loop: TimeLoop,
+    given: Costs | None,
+    budget: Budget,
+    where: Path,
+    synchronous: bool,
+    step_costs: Sequence[float] | None,
+    codecs: tuple[Sequence[Codec], float | None],
+    signature: Hashable | None,
+) -> Costs:
+    """Return what a loop, its links and codecs cost: as given, or measured; with a signature, once in a process.
+
+    Whatever else costs depend on is looked at each time: where the arrays are and how large, how they are computed,
+    which tiers there are, and on which disk the directory is.
+    """
+
+    def measure() -> Costs:
+        costs = given or measured(loop, budget, where, synchronous, step_costs)
+        return with_codecs(loop, costs, *codecs)
+
+    if signature is None:
+        return measure()
+    layouts = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
+    arrays = tuple((layout.leaves, tuple(like.device for like in layout.likenesses)) for layout in layouts)
+    names = tuple(codec.name for codec in codecs[0]), codecs[1]
+    disk = where.stat().st_dev if "disk" in budget.tiers else None
+    place = loop.memory.tier, synchronous, budget.tiers, disk, _probe(loop.layout.nbytes, budget)
+    return kept(("loop", signature, loop.every, arrays, names, *place), measure)
+
+
+def plan_for(costs: Costs, signature: Hashable | None, **settings: Any) -> Plan:
+    """Make a plan; of the kept costs of loops with a signature, once in a process for each of the settings."""
+
+    def make() -> Plan:
+        return plan(costs=costs, hurry=True, **settings)
+
+    if signature is None or not isinstance(settings["schedule"], str):
+        return make()
+    # The plan refers to its costs, so that no others get their number as long as it is kept.
+    return kept(("plan", id(costs), *sorted(settings.items())), make)
 
 
 def measured(

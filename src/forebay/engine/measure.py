@@ -24,7 +24,8 @@ from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.planner.simulate import Work
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
-from forebay.tier.links import host_copy, measure_links
+from forebay.tier.kept import kept
+from forebay.tier.links import device_links, host_copy, slowdown
 from forebay.tier.space import Extent
 
 REPEATS = 3
@@ -52,7 +53,8 @@ def measure_host(loop: TimeLoop, nbytes: int, directory: Path | None) -> Costs:
     run = Steps(loop.advance, loop.fresh, loop.coarse_steps, _seconds)
     step, _ = run.typical()
     disk = _disk(nbytes, directory, run) if directory is not None else None
-    return Costs(forward=step, backward=step, copy=host_copy(nbytes), disk=disk)
+    copy = kept(("copy", nbytes), lambda: host_copy(nbytes))
+    return Costs(forward=step, backward=step, copy=copy, disk=disk)
 
 
 def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchronous: bool) -> Costs:
@@ -76,18 +78,19 @@ def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchron
         with current(streams.compute) as compute:
             run = Steps(loop.advance, start, loop.coarse_steps, timed)
             step, asked = run.typical()
+            nbytes = min(nbytes, PROBE)
+            links = device_links(nbytes)
             # Where steps are this short the host is the limit, and what slows them is lost in its noise.
-            links = measure_links(None, min(nbytes, PROBE), None if step < LIMITED else lambda: run()[0])
+            beside = 1.0 if step < LIMITED else slowdown(nbytes, lambda: run()[0])
             compute.record().sync()
-    assert links.device_copy and links.pinned_up and links.pinned_down and links.pinned_both
-    both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
+    both = min(1.0, links.both / min(links.up, links.down))
     return Costs(
         forward=step,
         backward=step,
-        copy=links.device_copy,
-        host=Link(links.pinned_up, links.pinned_down, both, links.beside or 1.0),
-        disk=_disk(min(nbytes, PROBE), directory) if directory is not None else None,
-        pin=links.pin_seconds_per_byte or 0.0,
+        copy=links.copy,
+        host=Link(links.up, links.down, both, beside),
+        disk=_kept_disk(nbytes, directory) if directory is not None else None,
+        pin=links.pin,
         operations=HostCost() if synchronous else HostCost(forward=asked, backward=asked, ahead=True),
     )
 
@@ -281,6 +284,11 @@ def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> b
     pairs = [pair for pair in zip(before, after, strict=True) if pair[0].dtype.kind == "f"]
     differences = (quality.compare(*pair) for pair in pairs)
     return not any(difference.worst > error * difference.span for difference in differences)
+
+
+def _kept_disk(nbytes: int, directory: Path) -> Link:
+    """Return what a disk carries, timed once in a process: see `forget_costs`."""
+    return kept(("disk", directory.stat().st_dev, nbytes), lambda: _disk(nbytes, directory))
 
 
 def _disk(nbytes: int, directory: Path, run: Steps | None = None) -> Link:

@@ -1,6 +1,6 @@
 """Reversing a time loop inside a budget: the calls that plan, measure and run it, at once or in two phases."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
 from forebay.engine.array_memory import ArrayMemory
-from forebay.engine.costing import check_host, driver_overhead, measured, there_is, with_codecs, with_unused
+from forebay.engine.costing import check_host, costs_of, driver_overhead, plan_for, there_is, with_unused
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
@@ -18,7 +18,6 @@ from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
 from forebay.errors import PlanError
 from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan
-from forebay.planner import plan as make_plan
 from forebay.planner.settings import Problem
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
@@ -45,6 +44,7 @@ class Options(TypedDict, total=False):
     encode_states: bool
     synchronous: bool | None
     directory: Path | str | None
+    signature: Hashable | None
 
 
 def reverse(
@@ -82,7 +82,7 @@ def reverse(
         ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
-        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`.
+        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`, `signature`.
 
     Examples
     --------
@@ -138,6 +138,7 @@ def prepare(
     encode_states: bool = True,
     synchronous: bool | None = None,
     directory: Path | str | None = None,
+    signature: Hashable | None = None,
 ) -> Reversal:
     """Plan a reversal in two phases: `forward` of what is returned runs to the turn, its `backward` comes back later.
 
@@ -186,6 +187,10 @@ def prepare(
     directory
         Where the disk tier keeps its file. None takes the directory for temporary files or, where that is memory, one
         on a disk. What is spilled into memory counts as memory.
+    signature
+        What the seconds of a step follow from, beside the arrays of its state: the name of the loop and its parameters,
+        say. Loops of the same signature are timed and planned once in a process, until `forget_costs`. Without it a
+        loop is timed each time, and links and disk once.
 
     Examples
     --------
@@ -202,6 +207,7 @@ def prepare(
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
     where = Path(directory) if directory is not None else spill_directory()
     learns = _learns(step_costs)
+    signature = signature if costs is None and step_costs is None else None  # what is given is kept by who gives it
     if steps is None or learns:
         unknown = UNKNOWN_END if steps is None else UNKNOWN_COSTS
         known: dict[str, object] = {"plan": plan, "policy": None if policy == "min" else policy}
@@ -212,7 +218,7 @@ def prepare(
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
         encoders, error = choices(codec)
-        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous), encoders, error)
+        costs = costs_of(loop, costs, budget, where, synchronous, None, (encoders, error), signature)
         overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
         nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
@@ -230,15 +236,16 @@ def prepare(
         check_host(plan, loop)
     else:
         budget, note = there_is(budget, loop, steps)
-        costs = with_codecs(loop, costs or measured(loop, budget, where, synchronous, step_costs), encoders, error)
-        plan = make_plan(
-            steps,
-            loop.layout.nbytes,
-            budget,
-            costs=costs,
+        costs = costs_of(loop, costs, budget, where, synchronous, step_costs, (encoders, error), signature)
+        plan = plan_for(
+            costs,
+            signature,
+            steps=steps,
+            state_bytes=loop.layout.nbytes,
+            budget=budget,
             step_costs=step_costs,
             schedule=schedule,
-            codec=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
+            codec=tuple(encoder.name for encoder in encoders if encoder.name in costs.codecs),
             record_bytes=loop.record_layout.nbytes if loop.record_layout else None,
             every=loop.every,
             policy=policy,
@@ -246,7 +253,6 @@ def prepare(
             reversals=reversals,
             overhead=overhead,
             encode_states=encode_states,
-            hurry=True,
         )
         note = with_unused(note, codec, plan)
     machine = partial(loop.memory.machine, where, synchronous)

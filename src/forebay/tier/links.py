@@ -7,21 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from forebay.cuda.available import gpu_count
 from forebay.tier.capacity import disk_capacity
 from forebay.tier.files import open_unnamed
+from forebay.tier.kept import kept
 from forebay.tier.sectors import whole_sectors
 from forebay.units import to_bytes, to_text
+
+if TYPE_CHECKING:
+    from forebay.tier.device_probe import DeviceProbe
 
 MOST_REPETITIONS = 5
 ENOUGH_SECONDS = 0.7
 """A link on which repetitions took this long is not measured again."""
 DISK_BLOCK = 8 * 2**20
-FASTEST = 100e9
-"""Bytes a second that no link is assumed to exceed: so many are enqueued beside a step."""
 
 
 @dataclass(frozen=True)
@@ -107,68 +110,69 @@ def host_copy(nbytes: int) -> float:
     return speed(nbytes, copy)
 
 
+@dataclass(frozen=True)
+class DeviceLinks:
+    """What plans ask of the links of one device, in bytes per second."""
+
+    copy: float
+    """From device memory to device memory."""
+    up: float
+    """From pinned host memory to the device."""
+    down: float
+    """From the device to pinned host memory."""
+    both: float
+    """Each way, while the other way is as busy."""
+    pin: float
+    """Seconds to pin a byte of host memory that is not yet there."""
+
+
+def device_links(nbytes: int) -> DeviceLinks:
+    """Return the links of the current device, measured with so many bytes once in a process: see `forget_costs`."""
+    from forebay.cuda.driver import current_device  # it needs cuda-core, which is there only where a GPU is
+    from forebay.tier.device_probe import device_probe, fitting
+
+    def measure() -> DeviceLinks:
+        with device_probe(nbytes) as probe:
+            return _links_of(probe)
+
+    nbytes = fitting(nbytes)
+    return kept(("links", current_device().device_id, nbytes), measure)
+
+
+def slowdown(nbytes: int, step: Callable[[], float]) -> float:
+    """Return how many times longer a step on the current device takes while copies of so many bytes run beside it."""
+    from forebay.tier.device_probe import device_probe, fitting
+
+    with device_probe(fitting(nbytes)) as probe:
+        return probe.slowdown(step)
+
+
+def _links_of(probe: "DeviceProbe") -> DeviceLinks:
+    nbytes = probe.nbytes
+    return DeviceLinks(
+        copy=speed(nbytes, probe.inside),
+        up=speed(nbytes, probe.up),
+        down=speed(nbytes, probe.down),
+        both=speed(nbytes, probe.both),
+        pin=_medians(lambda: (probe.pin(),))[0] / nbytes,
+    )
+
+
 def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) -> Links:
-    # These need cuda-core, which is there only where a GPU is.
-    from forebay.cuda.copy import copy_async
-    from forebay.cuda.driver import device_memory
-    from forebay.cuda.slab import DeviceSlab, PinnedSlab
-    from forebay.cuda.stream import create_streams, mark, seconds
+    from forebay.tier.device_probe import device_probe, fitting
 
-    streams = create_streams()
-    nbytes = min(nbytes, device_memory()[0] // 4)  # a card that is nearly full can still be measured
-
-    def pin() -> tuple[float]:
-        start = perf_counter()
-        slab = PinnedSlab(nbytes)
-        taken = perf_counter() - start
-        slab.close()
-        return (taken,)
-
-    pageable = np.ones(nbytes, dtype=np.uint8)
-    with DeviceSlab(2 * nbytes) as device, PinnedSlab(2 * nbytes) as pinned:
-        low, high = (device.pointer, pinned.pointer), (device.pointer + nbytes, pinned.pointer + nbytes)
-
-        def copy(target: int, source: int) -> float:
-            start = mark(streams.up)
-            copy_async(target, source, nbytes, streams.up)
-            return seconds(start, mark(streams.up))
-
-        def copy_both() -> float:
-            start = mark(streams.up)
-            start.hold(streams.down)
-            copy_async(low[0], low[1], nbytes, streams.up)
-            copy_async(high[1], high[0], nbytes, streams.down)
-            streams.up.wait(streams.down.record())
-            return seconds(start, mark(streams.up))
-
-        def copy_pageable(target: int, source: int) -> float:
-            start = perf_counter()  # the host's part, through the driver's own staging, counts
-            copy_async(target, source, nbytes, streams.up)
-            streams.up.sync()
-            return perf_counter() - start
-
-        def slower(step: Callable[[], float]) -> float:
-            """Time a step beside copies of each way in turn, of which enough are enqueued to last longer."""
-            alone = step()
-            beside = []
-            for way in ((streams.up, *low), (streams.down, *reversed(low))):
-                for _ in range(1 + int(2 * alone * FASTEST / nbytes)):
-                    copy_async(way[1], way[2], nbytes, way[0])
-                beside.append(step())
-                way[0].sync()
-            return max(1.0, statistics.mean(beside) / min(alone, step()))
-
-        ordinary = pageable.ctypes.data
+    with device_probe(fitting(nbytes)) as probe:
+        found, ordinary = _links_of(probe), np.ones(probe.nbytes, dtype=np.uint8)
         return replace(
             links,
-            device_copy=speed(nbytes, lambda: copy(high[0], low[0])),
-            pinned_up=speed(nbytes, lambda: copy(low[0], low[1])),
-            pinned_down=speed(nbytes, lambda: copy(low[1], low[0])),
-            pinned_both=speed(nbytes, copy_both),
-            pageable_up=speed(nbytes, lambda: copy_pageable(low[0], ordinary)),
-            pageable_down=speed(nbytes, lambda: copy_pageable(ordinary, low[0])),
-            pin_seconds_per_byte=_medians(pin)[0] / nbytes,
-            beside=statistics.median(slower(step) for _ in range(3)) if step else None,
+            device_copy=found.copy,
+            pinned_up=found.up,
+            pinned_down=found.down,
+            pinned_both=found.both,
+            pageable_up=speed(probe.nbytes, lambda: probe.pageable_up(ordinary.ctypes.data)),
+            pageable_down=speed(probe.nbytes, lambda: probe.pageable_down(ordinary.ctypes.data)),
+            pin_seconds_per_byte=found.pin,
+            beside=probe.slowdown(step) if step else None,
         )
 
 

@@ -1,8 +1,8 @@
 """The gradient of a misfit of data with respect to the model: one iteration's worth of full-waveform inversion."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.imaging import check_every
-from forebay.wave.loop import Adjoint, prepare
+from forebay.wave.loop import Adjoint, pairs, prepare
 from forebay.wave.physics import EarthModel, State
+from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
 
 Misfit = Callable[[NDArray[Any], NDArray[Any]], tuple[float, NDArray[Any]]]
@@ -37,9 +38,17 @@ def least_squares(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, ND
     return 0.5 * float(np.sum(residual**2)), residual
 
 
+@overload
+def gradient(shot: Shot, model: EarthModel, **options: Any) -> Gradient: ...
+
+
+@overload
+def gradient(shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any) -> list[Gradient]: ...
+
+
 def gradient(
-    shot: Shot,
-    model: EarthModel,
+    shot: Shot | Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
     *,
     misfit: Misfit = least_squares,
     parameter: str = "velocity",
@@ -48,7 +57,7 @@ def gradient(
     every: int = 1,
     dtype: Any = np.float32,
     **reversal: Any,
-) -> Gradient:
+) -> Gradient | list[Gradient]:
     """Differentiate the misfit of a shot's data with respect to the model, inside a budget.
 
     With ``every=1`` it is the exact derivative of what `simulate` computes, up to rounding, for the absorbing layers as
@@ -57,9 +66,10 @@ def gradient(
     Parameters
     ----------
     shot
-        With its data.
+        With its data. Several shots in two dimensions may be given at once: they advance together, in one reversal, and
+        each has the gradient that it would have alone.
     model
-        Where the derivative is taken.
+        Where the derivative is taken; of several shots one for all, or one for each, of the same shape and spacing.
     misfit
         ``misfit(data, observed)`` returns a number and its derivative with respect to `data`.
     parameter
@@ -84,20 +94,21 @@ def gradient(
     >>> bool(result.misfit > 0), bool(result.gradient[20:24, 20:30].mean() < 0)  # faster there would fit better
     (True, True)
     """
-    if shot.data is None:
+    shots, _ = pairs(shot, model)
+    if any(own.data is None for own in shots):
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
     if parameter not in PARAMETERS:
         raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every)
-    propagator, observed = loop.propagator, np.asarray(shot.data)
-    sums = propagator.sensitivity_sums()
-    turned: list[tuple[float, NDArray[Any], Adjoint]] = []
+    propagator, sums = loop.propagator, loop.propagator.sensitivity_sums()
+    turned: list[tuple[list[float], list[NDArray[Any]], Adjoint]] = []
 
     def turn(state: State) -> None:
-        data = loop.data()
-        value, residual = misfit(data, observed)
-        turned.append((value, data, Adjoint(loop, residual)))
+        data = apart(loop.data(), shots)
+        misfits = [misfit(heard, np.asarray(own.data)) for heard, own in zip(data, shots, strict=True)]
+        residual = np.concatenate([slope for _, slope in misfits], axis=1)
+        turned.append(([value for value, _ in misfits], data, Adjoint(loop, residual)))
         if loop.steps % every == 0:
             backward(state, loop.steps)
 
@@ -112,7 +123,10 @@ def gradient(
         record=propagator.sensitive_fields,
         every=every,
         turn=turn,
-        **reversal,
+        **{"signature": loop.signature} | reversal,
     )
-    value, data, _ = turned[0]
-    return Gradient(value, propagator.gradient(sums, parameter), data, result)
+    values, data, _ = turned[0]
+    owed = propagator.gradient(sums, parameter)
+    if isinstance(shot, Shot):
+        return Gradient(values[0], owed, data[0], result)
+    return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]

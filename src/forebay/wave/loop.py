@@ -2,23 +2,28 @@
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError
 from forebay.wave.advice import WaveWarning, advice
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
 from forebay.wave.physics import EarthModel, Images, Physics, State, physics_of
+from forebay.wave.survey.batch import together
 from forebay.wave.survey.resample import Resampler
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import highest_frequency
 
 
 class Loop:
-    """A shot bound to a propagator: step n takes the fields from time n dt to the next, and data row n is at n dt."""
+    """A shot bound to a propagator: step n takes the fields from time n dt to the next, and data row n is at n dt.
+
+    Shots that advance together are one, see `survey.batch`.
+    """
 
     def __init__(self, shot: Shot, propagator: Physics, *, listens: bool = True) -> None:
         self.shot, self.propagator, self.listens = shot, propagator, listens
@@ -37,6 +42,16 @@ class Loop:
         """Advance several steps; what the receivers hear is kept the first time only, and where the loop listens."""
         hears = (self.receivers, self.heard) if self.listens and not replay else None
         return self.propagator.advance(state, self.sources, self.sent, range(start, stop), hears)
+
+    @property
+    def signature(self) -> Hashable:
+        """What the seconds of a step follow from beside the state's arrays, as `forebay.reverse` asks for it.
+
+        Points that send and hear cost little, so about as many of them are as good as the same.
+        """
+        model, shot = self.propagator.model, self.shot
+        counts = len(shot.source).bit_length(), len(shot.receivers).bit_length()
+        return type(self.propagator), type(model), model.grid.shape, model.grid.layers(), self.listens, *counts
 
     def data(self) -> NDArray[Any]:
         """Return what was heard, at the shot's sampling."""
@@ -95,8 +110,8 @@ class Adjoint:
 
 
 def prepare(
-    shot: Shot,
-    model: EarthModel,
+    shot: Shot | Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
     dt: float | None,
     order: int,
     dtype: Any,
@@ -104,11 +119,33 @@ def prepare(
     every: int | None = None,
     listens: bool = True,
 ) -> Loop:
-    """Check a shot against a model and bind them; without `dt`, a fitting part of the shot's sampling is taken."""
-    frequency = highest_frequency(shot.wavelet, shot.dt)
-    check_dispersion(model, frequency, order)
-    step = choose_dt(model, shot.dt, frequency, order) if dt is None else dt
-    check_dt(model, step, order, frequency)
-    for note in advice(frequency, step, every):
+    """Check a shot against a model and bind them; without `dt`, a fitting part of the shot's sampling is taken.
+
+    Several shots advance together in one loop.
+    """
+    shots, models = pairs(shot, model)
+    steps, notes = set(), dict[str, None]()
+    for own, medium in zip(shots, models, strict=True):
+        frequency = highest_frequency(own.wavelet, own.dt)
+        check_dispersion(medium, frequency, order)
+        step = choose_dt(medium, own.dt, frequency, order) if dt is None else dt
+        check_dt(medium, step, order, frequency)
+        notes |= dict.fromkeys(advice(frequency, step, every))
+        steps.add(step)
+    for note in notes:
         warnings.warn(note, WaveWarning, stacklevel=3)  # whoever called simulate, migrate or gradient
-    return Loop(shot, physics_of(model)(model, step, order, dtype), listens=listens)
+    if len(steps) > 1:
+        raise WaveError(f"shots that would advance in steps of {sorted(steps)} s: give one dt for all")
+    physics = physics_of(models[0])
+    if isinstance(shot, Shot):
+        return Loop(shot, physics(models[0], step, order, dtype), listens=listens)
+    return Loop(together(shots), physics.of_batch(models, step, order, dtype), listens=listens)
+
+
+def pairs(shot: Shot | Sequence[Shot], model: EarthModel | Sequence[EarthModel]) -> tuple[list[Shot], list[EarthModel]]:
+    """Return shots, be it one or several, and as many models: one for each, or the same for all."""
+    shots = [shot] if isinstance(shot, Shot) else list(shot)
+    models = list(model) if isinstance(model, Sequence) else [model] * len(shots)
+    if not shots or len(shots) != len(models):
+        raise WaveError(f"{len(models)} models for {len(shots)} shots: give shots, and a model for all or for each")
+    return shots, models

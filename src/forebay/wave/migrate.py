@@ -1,8 +1,8 @@
-"""Reverse-time migration of one shot: where the source's wave and the data, sent back in time, meet."""
+"""Reverse-time migration of a shot: where the source's wave and the data, sent back in time, meet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
-from forebay.wave.loop import Adjoint, prepare
+from forebay.wave.loop import Adjoint, pairs, prepare
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited, highest_frequency
@@ -53,9 +53,17 @@ class Migration:
         return laplacian_filter(normalise(self.image, self.illumination), self.grid)
 
 
+@overload
+def migrate(shot: Shot, model: EarthModel, **options: Any) -> Migration: ...
+
+
+@overload
+def migrate(shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], **options: Any) -> list[Migration]: ...
+
+
 def migrate(
-    shot: Shot,
-    model: EarthModel,
+    shot: Shot | Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
     *,
     dt: float | None = None,
     order: int = 8,
@@ -66,8 +74,8 @@ def migrate(
     condition: Condition | None = None,
     compare: Sequence[str | Codec] = (),
     **reversal: Any,
-) -> Migration:
-    """Migrate one shot through a (smooth) model, inside a budget.
+) -> Migration | list[Migration]:
+    """Migrate a shot through a (smooth) model, inside a budget.
 
     Without a lossy codec the image is bit-equal for every budget and schedule.
 
@@ -75,9 +83,11 @@ def migrate(
     ----------
     shot
         With its data, from which the direct wave has been removed where that matters. They are limited to the band of
-        the wavelet, beyond which the source's wave has nothing to be compared with. At their end they fade out.
+        the wavelet, beyond which the source's wave has nothing to be compared with. At their end they fade out. Several
+        shots in two dimensions may be given at once: they advance together, in one reversal, and each has the image
+        that it would have alone.
     model
-        What the waves travel through.
+        What the waves travel through; of several shots one for all, or one for each, of the same shape and spacing.
     dt, order, dtype
         As for `simulate`.
     every
@@ -93,14 +103,16 @@ def migrate(
     condition
         An imaging condition of your own, ``condition(source, receiver, step)``, beside the built-in one. At each
         contribution, latest first, it sees the pressure of both waves inside the model, read-only. Of an elastic model
-        it sees the fields that its images need, by name.
+        it sees the fields that its images need, by name. Fields of several shots have an axis for them before the
+        others.
     compare
         Codecs to compare: what each makes of the image is seen beside it, in the same passage through the steps. Every
         record is encoded and decoded by each of them, and takes part in an image of its own.
     **reversal
         For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
         directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
-        What `condition` writes is its own to keep.
+        What `condition` writes is its own to keep. Of several shots, the bound of a codec is relative to the range of
+        all of them.
 
     Examples
     --------
@@ -114,20 +126,24 @@ def migrate(
     >>> bool(abs(migration.clean()[20:, 40].argmax() - 20) <= 2)
     True
     """
-    if shot.data is None:
+    shots, models = pairs(shot, model)
+    if any(own.data is None for own in shots):
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
-    physics_of(model).check_images(images)
+    if not isinstance(shot, Shot) and (compare or reversal.get("resume") is not None):
+        raise WaveError("compare= and resume= are for a shot alone: give shots one by one, or leave them out")
+    physics_of(models[0]).check_images(images)
     names = tuple(dict.fromkeys(images))
     check_every(every)
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
     propagator = loop.propagator
     sums = propagator.image_sums(names)
-    frequency = highest_frequency(shot.wavelet, shot.dt)
-    steps_between = every if every is not None else imaging_interval(frequency, loop.dt)
-    # Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
-    data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
-    data = propagator.in_phase(data, shot.dt) if zero_phase else data
-    adjoint = Adjoint(loop, propagator.sent_back(data, shot))
+    frequencies = [highest_frequency(own.wavelet, own.dt) for own in shots]
+    intervals = {imaging_interval(frequency, loop.dt) for frequency in frequencies} if every is None else {every}
+    if len(intervals) > 1:
+        raise WaveError(f"shots that would be imaged every {sorted(intervals)} steps: give one every for all")
+    steps_between = intervals.pop()
+    data = [_sent_back(*pair, propagator, zero_phase) for pair in zip(shots, frequencies, strict=True)]
+    adjoint = Adjoint(loop, np.concatenate(data, axis=1))
 
     comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
 
@@ -148,7 +164,7 @@ def migrate(
         loop.steps,
         record=lambda state, step: propagator.image_record(state, names),
         every=steps_between,
-        **reversal,
+        **{"signature": loop.signature} | reversal,
     )
     negative = set(propagator.negative_images if zero_phase else ())
     arrays = _arrays(propagator, sums, negative)
@@ -157,7 +173,20 @@ def migrate(
         comparison.codec.name: LossyImage(*_arrays(propagator, comparison.sums, negative)[names[0]], comparison.ratio)
         for comparison in comparisons
     }
-    return Migration(*arrays[names[0]], steps_between, loop.dt, model.grid, result, named, compared)
+    if isinstance(shot, Shot):
+        return Migration(*arrays[names[0]], steps_between, loop.dt, models[0].grid, result, named, compared)
+    seen = zip(*arrays[names[0]], models, strict=True)
+    return [Migration(image, light, steps_between, loop.dt, own.grid, result) for image, light, own in seen]
+
+
+def _sent_back(shot: Shot, frequency: float, propagator: Physics, zero_phase: bool) -> NDArray[Any]:
+    """Return what the receivers of a shot send back, of waves up to a frequency.
+
+    Summed over time, what the data hold beyond the source's band meets nothing; taken every few steps only, it would.
+    """
+    assert shot.data is not None
+    data = band_limited(shot.data, shot.dt, frequency) if frequency > 0 else np.zeros(shot.data.shape)
+    return propagator.sent_back(propagator.in_phase(data, shot.dt) if zero_phase else data, shot)
 
 
 def _arrays(propagator: Physics, sums: Images, negative: set[str]) -> Images:

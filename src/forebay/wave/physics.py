@@ -71,6 +71,14 @@ class Physics(Protocol):
 
     def __init__(self, model: Any, dt: float, order: int, dtype: Any) -> None: ...
 
+    @classmethod
+    def of_batch(cls, models: Sequence[Any], dt: float, order: int, dtype: Any) -> "Physics":
+        """Return waves of as many shots as there are models, which advance together.
+
+        Arrays of a state, of records and of sums begin with an axis of shots, and positions with the number of a shot.
+        """
+        raise WaveError("waves of this kind advance one shot at a time: give shots one by one")
+
     # What a time step, a grid and its layers must be, asked before there is one.
 
     @staticmethod

@@ -48,7 +48,7 @@ class FoundBound:
 
 
 def read_share(value: Any) -> float:
-    """Return a share from a number such as 0.01, or from a text such as "1%"; refuse what is not between 0 and 1.
+    """Return a share from a number such as 0.01, or from a text such as "1%"; refuse what no bound can keep.
 
     Examples
     --------
@@ -60,8 +60,8 @@ def read_share(value: Any) -> float:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         share = math.nan
-    if isinstance(value, bool) or not 0 < share < 1:
-        raise WaveError(f"an image error of {value!r}: give a share between 0 and 1, such as 0.01, or '1%'")
+    if isinstance(value, bool) or not TIGHTEST <= share < 1:
+        raise WaveError(f"an image error of {value!r}: give a share between 1e-7 and 1, such as 0.01, or '1%'")
     return share
 
 

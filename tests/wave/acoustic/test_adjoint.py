@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.wave.setups import random_model, random_positions, random_shot
 
+from forebay.errors import WaveError
 from forebay.wave import Acoustic, Adjoint, Loop, Shot, largest_dt, ricker, simulate
 
 SHAPES = {"2-D": (31, 34), "3-D": (17, 19, 18)}
@@ -47,6 +48,21 @@ def test_dot_products_agree(axes, free_surface, dtype, tolerance):
         heard
     ) * np.linalg.norm(weights)
     assert np.linalg.norm(heard) > 0.1 * np.linalg.norm(loop.sent)  # both sides of the equation say something
+
+
+@pytest.mark.parametrize("rows", [4, 5])
+def test_layers_that_a_free_surface_is_mirrored_in_are_refused(rows):
+    model = random_model((rows, 20), free_surface=True)
+    shot = random_shot(model)
+    if rows == 4:
+        with pytest.raises(WaveError, match=r"4 rows between a free surface .* order 8: give more than 4 rows"):
+            Acoustic(model, shot.dt)
+        return
+    loop = Loop(shot, Acoustic(model, shot.dt, dtype=np.float64))
+    rng = np.random.default_rng(5)
+    loop.sent, weights = rng.standard_normal(loop.sent.shape), rng.standard_normal(loop.heard.shape)
+    loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    assert np.vdot(loop.data(), weights) == pytest.approx(np.vdot(loop.sent, transpose(loop, weights)), rel=1e-11)
 
 
 def test_back_to_returns_the_pressure():

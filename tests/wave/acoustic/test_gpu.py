@@ -67,10 +67,10 @@ class Emulated:
     def __init__(self, monkeypatch, variant=SMALL):
         self.emulator, choose = Emulator(), acoustic._kernels
 
-        def kernels(array, grid, radius, dtype):
+        def kernels(array, grid, radius, dtype, shots):
             if isinstance(array, OnDevice):
-                return GpuKernels(grid, radius, dtype, self.emulator, variant)
-            return choose(array, grid, radius, dtype)
+                return GpuKernels(grid, radius, dtype, shots, self.emulator, variant)
+            return choose(array, grid, radius, dtype, shots)
 
         monkeypatch.setattr(acoustic, "_kernels", kernels)
         monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
@@ -88,12 +88,13 @@ class Real:
         return AcousticModel(cupy.asarray(model.velocity), model.grid)
 
 
-@pytest.fixture(
-    params=[
-        pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
-        pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
-    ]
-)
+PLACES = [
+    pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
+    pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
+]
+
+
+@pytest.fixture(params=PLACES)
 def there(request, monkeypatch):
     """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()

@@ -122,8 +122,9 @@ class Draft:
 
 def to_ibm(values):
     """Encode as IBM's floats."""
-    power = np.ceil(np.log2(np.maximum(np.abs(values), 1e-30)) / 4 + 1e-9).astype(int)
-    fraction = np.rint(np.abs(values.astype(float)) * 2.0 ** (24 - 4 * power)).astype(np.int64)
+    sizes = np.abs(values.astype(float))
+    power = np.ceil(np.log2(np.maximum(sizes, 1e-70)) / 4 + 1e-9).astype(int)
+    fraction = np.rint(sizes * 2.0 ** (24 - 4 * power)).astype(np.int64)
     bits = (np.signbit(values).astype(np.int64) << 31) | ((power + 64) << 24) | fraction
     return np.where(values == 0, 0, bits)
 
@@ -282,7 +283,8 @@ def crooked(draft):
 
 def dead_traces(draft):
     rows = [7, 110]
-    draft.words["identification"] = np.ones(len(draft.samples))
+    draft.take(np.arange(len(draft.samples)))
+    draft.words["interval"][7] = 1
     draft.words["identification"][rows] = DEAD
     draft.samples[rows] = 1e6
 
@@ -290,6 +292,7 @@ def dead_traces(draft):
 def auxiliary_traces(draft):
     draft.take(np.concatenate([np.arange(len(draft.samples)), [0, 1, 2]]))
     draft.words["identification"][-3:] = [4, 6, 9]
+    draft.words["coordinate_units"][-3:], draft.words["interval"][-3:] = 77, 4000
     draft.words["receiver_x"][-3:] = 0
     draft.samples[-3:] = 1e6
 
@@ -337,6 +340,26 @@ def second_revision(draft):
     draft.binary |= {"interval": 0, "samples": 0}
 
 
+def fractions_of_the_interval(draft):
+    draft.raw = {(73, "f8"): DT * 1e6 + 0.25, (301, "u1"): 2}
+
+
+def blanks_before_the_first_revision(draft):
+    draft.raw = {(byte, "u1"): 0x40 for byte in range(61, 401)}
+
+
+def ieee_told_as_ibm(draft):
+    draft.raw = {(25, "u2"): 1}
+
+
+def ibm_told_as_ieee(draft):
+    draft.binary["format"], draft.raw = 1, {(25, "u2"): 5}
+
+
+def depths_in_place_of_elevations(draft):
+    draft.words["receiver_elevation"] = -draft.words["receiver_elevation"]
+
+
 def no_format(draft):
     draft.binary["format"] = 0
 
@@ -348,6 +371,12 @@ def two_intervals(draft):
 def no_coordinates(draft):
     for name in COORDINATES:
         draft.words[name] = 0
+
+
+def coordinates_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    for name in COORDINATES:
+        draft.words[name][100:110] = 0
 
 
 def no_traces(draft):
@@ -366,6 +395,11 @@ def components(draft):
 
 def records_of_two_days(draft):
     draft.words["record"] = draft.words["record"] % 2
+
+
+def repeated_shots(draft):
+    draft.take(np.tile(np.arange(len(draft.samples)), 2))
+    draft.words["record"][len(draft.samples) // 2 :] += 1000
 
 
 def absurd_delay(draft):
@@ -412,6 +446,11 @@ FLAVOURS = {
     samples_told_wrongly_in_traces: "",
     degrees: 'units = "metres"',
     second_revision: "",
+    fractions_of_the_interval: "",
+    blanks_before_the_first_revision: "",
+    ieee_told_as_ibm: 'sample_format = "ieee"',
+    ibm_told_as_ieee: 'sample_format = "ibm"',
+    depths_in_place_of_elevations: "headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: 'sample_format = "ieee"',
     two_intervals: "dt = 0.008",
     components: "identification = 11",
@@ -426,12 +465,16 @@ REFUSED = {
     oblique: "data.line",
     elevation: "data.datum",
     degrees: "data.units",
+    ieee_told_as_ibm: "data.sample_format",
+    ibm_told_as_ieee: "data.sample_format",
+    depths_in_place_of_elevations: "data.headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: "data.sample_format",
     two_intervals: "data.dt",
     components: "data.identification",
     absurd_delay: "data.headers.delay",
     in_either_order: "data.byte_order",
     no_coordinates: "data.headers.source_x, data.headers.source_y",
+    coordinates_of_few_traces_missing: "data.headers, data.identification: 10 of the 576 traces",
     no_traces: "data.file",
     cut_off: "data.file, data.sample_format",
 }

@@ -15,12 +15,14 @@ from tests.wave.files.flavours import (
     delay_of_each_shot,
     delay_of_half_a_sample,
     drafted,
+    fractions_of_the_interval,
     int16,
     int32,
     metres_of_jitter,
     name_of,
     not_finite,
     reference,
+    repeated_shots,
 )
 from tests.wave.job.jobs import job_text
 
@@ -50,7 +52,7 @@ def test_every_flavour_is_read_as_the_same_survey(tmp_path, flavour):
     found = look_at_shots(job.data.file, 2, dialect)
     geometry, gathers = reference()
     near = {metres_of_jitter: 0.5, decimetres_without_a_scalar: 0.05}.get(flavour, 0.02)
-    assert found.dt == pytest.approx(0.008)
+    assert found.dt == pytest.approx(0.00800025 if flavour is fractions_of_the_interval else 0.008)
     assert np.allclose(found.geometry.sources, geometry.sources, atol=near)
     strength = np.abs(gathers).max()
     for shot in range(geometry.count):
@@ -77,12 +79,13 @@ def test_every_flavour_is_read_as_the_same_survey(tmp_path, flavour):
         (auxiliary_traces, "3 of 579 traces are dropped, which are auxiliary by their headers"),
         (components, "576 of 1152 traces are dropped, whose identification is another"),
         (delay_of_each_shot, "records begin 0 to 0.04 s after their shots: what is before is zero"),
+        (repeated_shots, "576 of 1152 traces have source and receiver of another one, and all of them are migrated"),
         (crooked, "the survey runs up to 20 m off its section, and is projected onto it"),
     ],
     ids=name_of,
 )
 def test_what_is_left_out_or_moved_is_told(tmp_path, flavour, note):
-    assert f"note      {note}" in inspect(job_of(flavour, tmp_path, FLAVOURS[flavour])).splitlines()
+    assert f"note      {note}" in inspect(job_of(flavour, tmp_path, FLAVOURS.get(flavour, "")))
 
 
 @pytest.mark.parametrize("flavour", REFUSED, ids=name_of)
@@ -100,6 +103,15 @@ def test_traces_that_are_not_finite_are_dropped_with_a_note(tmp_path):
     with pytest.warns(WaveWarning, match=r"2 traces were dropped, which are not finite: of shots 0, 1$"):
         survey = run_job(job)
     assert not survey.failed and np.isfinite(survey.image).all()
+
+
+def test_shots_that_add_nothing_to_the_image_are_told(tmp_path):
+    draft = drafted(not_finite)
+    draft.take(np.flatnonzero(draft.words["record"] <= 102))
+    draft.samples = np.where(draft.words["record"][:, None] == 102, 0, np.nan_to_num(draft.samples, posinf=0))
+    job = parse(job_text(geometry=None, data=f'file = "{draft.write(tmp_path).name}"'), tmp_path)
+    with pytest.warns(WaveWarning, match=r"^1 of 2 shots have an image of zeros: their data are zero, or .*: shots 1$"):
+        assert run_job(job).image.any()
 
 
 def correlation(one, other):

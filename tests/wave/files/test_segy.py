@@ -9,6 +9,7 @@ from segyio import BinField, TraceField  # noqa: E402
 
 from forebay.errors import WaveError  # noqa: E402
 from forebay.wave.files.formats import look_at_shots, read_field, read_shot, write_field, write_shots  # noqa: E402
+from forebay.wave.files.segy.dialect import Dialect, HeaderWord  # noqa: E402
 from forebay.wave.job import parse  # noqa: E402
 from forebay.wave.job.inputs import acquisition_of, media_of  # noqa: E402
 from forebay.wave.survey.geometry import geometry_of  # noqa: E402
@@ -202,6 +203,22 @@ def test_shots_are_projected_onto_the_line_of_an_oblique_section(tmp_path):
         acquisition_of(job, grid)
 
 
+def test_depth_that_headers_begin_elsewhere_is_not_taken_to_begin_at_0(tmp_path):
+    headers = [{TraceField.CDP_X: 25 * n, TraceField.DelayRecordingTime: 200} for n in range(4)]
+    write(tmp_path / "v.segy", np.full((4, 5), 2000.0), headers, interval=25000)
+    with pytest.raises(WaveError, match=r"^model\.headers\.delay: .* trace 1 is 200, .* set headers\.delay to 0"):
+        read_field(tmp_path / "v.segy")
+    assert read_field(tmp_path / "v.segy", Dialect("model", {"delay": HeaderWord(0, "int16")})).values.shape == (5, 4)
+
+
+def test_a_section_along_x_keeps_its_origin_though_headers_jitter(tmp_path):
+    headers = [{TraceField.CDP_X: 100000 + 2500 * n, TraceField.CDP_Y: n % 3} for n in range(30)]
+    headers = [header | {TraceField.SourceGroupScalar: -100} for header in headers]
+    write(tmp_path / "v.segy", np.full((30, 5), 2000.0), headers, interval=25000)
+    section = read_field(tmp_path / "v.segy")
+    assert section.origin == (0.0, 1000.0) and section.spacing == (25.0, 25.0) and section.line is None
+
+
 def test_what_is_written_says_what_it_is(tmp_path):
     write_field(tmp_path / "v.segy", np.ones((30, 4, 6), np.float32), (5.0, 12.5, 6.25), (0.0, 0.0, 100.0))
     write_shots(tmp_path / "s.segy", geometry_of([(5.0, 0.0)], [(5.0, 10.0)]), [np.ones((9, 1))], 0.004)
@@ -232,6 +249,9 @@ def test_a_grid_that_headers_cannot_tell_is_refused_and_nothing_is_written(tmp_p
         write_field(tmp_path / "image.segy", np.ones((70000, 1), np.float32), (1.0, 10.0), (0.0, 0.0))
     with pytest.raises(WaveError, match=r"positions up to 21474836 m"):
         write_field(tmp_path / "image.segy", np.ones((5, 1), np.float32), (1.0, 10.0), (0.0, 3e7))
+    for apart in (0.004, 0.015, 0.125):
+        with pytest.raises(WaveError, match=f"positions in centimetres, and traces are {apart} m apart"):
+            write_field(tmp_path / "image.segy", np.ones((5, 30), np.float32), (1.0, apart), (0.0, 0.0))
     with pytest.raises(WaveError, match="SU is read and not written"):
         write_field(tmp_path / "image.su", np.ones((5, 4), np.float32), (1.0, 10.0), (0.0, 0.0))
     assert not list(tmp_path.iterdir())

@@ -127,6 +127,10 @@ def test_what_is_not_toml_or_not_there_is_said(tmp_path):
         ({"model": 'velocity = "v.npy"\nspacing = [10, 10, 10]'}, "expected a number for each axis"),
         ({"model": 'velocity = "w.npy"\nspacing = 10'}, r"there is no .*w\.npy"),
         ({"data": "dt = 0.008\nlength = 0.001"}, r"data\.length: expected more than data\.dt"),
+        (
+            {"imaging": "mute = 5000.0"},
+            r"imaging\.mute: expected less than twice the model's depth of 2350 m, not 5000",
+        ),
         ({"data": 'file = "d.npy"'}, r"data\.dt: expected seconds between samples"),
         ({"data": 'file = "d.npy"\ndt = 0.004'}, r"data\.file: expected 2 shots of \d+ receivers.*it has 3 of 5"),
     ],

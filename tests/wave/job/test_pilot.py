@@ -126,9 +126,12 @@ def test_one_percent_is_a_hundredth(job, tmp_path, monkeypatch):
     [
         ('codec = "bounded:1e-4"\nimage_error = 0.01', r"memory: expected either image_error, .*, or codec"),
         ('schedule = "revolve:5"\nimage_error = 0.01', r"memory: expected schedule = 'auto' or 'storeall' beside"),
-        ('image_error = "a little"', r"memory\.image_error: expected a share between 0 and 1, such as 0\.01 or '1%'"),
-        ("image_error = 1", r"memory\.image_error: expected a share between 0 and 1, .*, not 1"),
-        ("image_error = true", r"memory\.image_error: expected a share between 0 and 1, .*, not True"),
+        (
+            'image_error = "a little"',
+            r"memory\.image_error: expected a share between 1e-7 and 1, such as 0\.01 or '1%'",
+        ),
+        ("image_error = 1", r"memory\.image_error: expected a share between 1e-7 and 1, .*, not 1"),
+        ("image_error = true", r"memory\.image_error: expected a share between 1e-7 and 1, .*, not True"),
     ],
 )
 def test_what_does_not_go_together_is_refused(memory, complaint):

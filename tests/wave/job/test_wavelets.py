@@ -86,9 +86,18 @@ def test_a_time_zero_lies_where_it_is_told(recorded, seconds):
             'file = "w.npy"\ntime_zero = [0.1, 0.1, 0.1]',
             r"time_zero: expected a number, or one for each of the 2",
         ),
+        ('file = "w.npy"\ntime_zero = []', r"wavelet\.time_zero: expected"),
+        ('file = "w.npy"\ndt = 1e-9', r"dt: expected a wavelet as long as a sample of the data, 0\.008 s, or longer"),
+        (
+            'file = "w.npy"\ndt = 1e5\ntime_zero = 1e6',
+            r"time_zero: expected less than 10 times the data's length, 10\.08",
+        ),
+        ('file = "own.npy"', r"expected a wavelet that sends something; that of shot 1 is zero"),
+        ('file = "w.npy"\ndt = 0.012', r"that is over with the data; this one still has 34\.4% of its largest value"),
         ('file = "delayed.npy"', r"wavelet\.file: expected one value per sample, or a row of them for each of the 2"),
     ],
 )
 def test_what_no_wavelet_can_be_is_refused(recorded, wavelet, complaint):
+    np.save(recorded / "own.npy", [ricker(FREQUENCY, DT, SAMPLES), np.zeros(SAMPLES)])
     with pytest.raises(WaveError, match=complaint):
         inspect(job(recorded, "delayed", wavelet))

@@ -6,7 +6,7 @@ and the squared velocity and writes one field: 16 bytes a point in float32, as l
 tile stay in the second-level cache.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Any
 
@@ -137,8 +137,9 @@ def correlate(image: Any, illumination: Any, p: Any, q: Any, factor: Any) -> Non
 class CpuKernels:
     """The loops for one grid's number of axes, one order and one type; arrays are NumPy's."""
 
-    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None = None) -> None:
         self.radius, self.dtype, self.rows = radius, dtype, Rows()
+        self.lead: tuple[int, ...] = () if shots is None else (shots,)
         self.window = grid.inside(radius)
         self._kind = (grid.ndim, radius, dtype)
         self._table: LayerTable | None = None
@@ -177,14 +178,17 @@ class CpuKernels:
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
-        if layers.sides:
-            table = self._table_of(layers, p.shape, weights)
-            change(table, p, p_old, squared, pml, layers.changes, self.radius, back)
-        advance(*self._kind, p.size >= MANY)(p, p_old, squared, weights)
+        speeds = squared if squared.ndim == p.ndim else [squared] * len(p)
+        for p_of, old_of, speed, known, changes in self._shots(p, p_old, speeds, pml, layers.changes):
+            if layers.sides:
+                table = self._table_of(layers, p_of.shape, weights)
+                change(table, p_of, old_of, speed, known, changes, self.radius, back)
+            advance(*self._kind, p_of.size >= MANY)(p_of, old_of, speed, weights)
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface with the field below, its sign changed, as if the medium were mirrored."""
-        np.negative(p[2 * self.radius : self.radius : -1], out=p[: self.radius])
+        for (own,) in self._shots(p):
+            np.negative(own[2 * self.radius : self.radius : -1], out=own[: self.radius])
 
     def gather(self, p: Any, points: Points, out: Any) -> None:
         """Read a field at points."""
@@ -198,9 +202,17 @@ class CpuKernels:
 
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        curvature(*self._kind, p.size >= MANY)(total, other, p, weights, self.dtype.type(factor))
-        if layers.sides:
-            add(self._table_of(layers, p.shape, weights), total, other, layers.changes, self.dtype.type(factor))
+        scale = self.dtype.type(factor)
+        for total_of, other_of, p_of, changes in self._shots(total, other, p, layers.changes):
+            curvature(*self._kind, p_of.size >= MANY)(total_of, other_of, p_of, weights, scale)
+            if layers.sides:
+                add(self._table_of(layers, p_of.shape, weights), total_of, other_of, changes, scale)
+
+    def _shots(self, *arrays: Any) -> Iterable[tuple[Any, ...]]:
+        """Take arrays apart by the shots of a batch; there may be none in the place of one."""
+        if not self.lead:
+            return [arrays]
+        return zip(*(array if array is not None else [None] * self.lead[0] for array in arrays), strict=True)
 
     def _table_of(self, layers: AcousticLayers, shape: tuple[int, ...], weights: Any) -> LayerTable:
         """Return what the loops need to know of the layers, which are always the same."""
@@ -210,7 +222,7 @@ class CpuKernels:
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
-        return p[self.window]
+        return p[(..., *self.window)]
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
         """Add p q to an image and p p to its illumination."""

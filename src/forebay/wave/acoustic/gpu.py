@@ -37,7 +37,13 @@ class GpuKernels:
     """The kernels for one grid and order, in float32."""
 
     def __init__(
-        self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
+        self,
+        grid: Grid,
+        radius: int,
+        dtype: np.dtype[Any],
+        shots: int | None = None,
+        device: Any = None,
+        variant: Variant | None = None,
     ) -> None:
         if dtype != np.float32:
             raise WaveError(f"waves of {dtype} on a GPU: take float32, or a model on the CPU")
@@ -49,8 +55,10 @@ class GpuKernels:
         self.rows = Rows.of(fields[-1], radius, WORD, PITCH)
         self.window = self.rows.window(grid.inside(radius))
         shape = self.rows.shape(fields)
-        if np.prod(shape, dtype=float) >= LARGEST:
-            raise WaveError(f"fields of {shape}: on a GPU they have less than 2^32 points")
+        self.lead: tuple[int, ...] = () if shots is None else (shots,)
+        if np.prod((*self.lead, *shape), dtype=float) >= LARGEST:
+            raise WaveError(f"fields of {(*self.lead, *shape)}: on a GPU they have less than 2^32 points")
+        self._shots = shots or 1
         self._axes, self._mirrored = grid.ndim, 2 * radius if grid.free_surface else 0
         self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
         self._words, self._end = shape[-1] // WORD, self.rows.before + fields[-1] - radius
@@ -134,7 +142,8 @@ class GpuKernels:
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface; `advance` and `run` have done so, but not for what was added since."""
-        p[: self.radius] = -p[2 * self.radius : self.radius : -1]
+        first = p.swapaxes(0, 1) if self.lead else p
+        first[: self.radius] = -first[2 * self.radius : self.radius : -1]
 
     def gather(self, p: Any, points: Points, out: Any) -> None:
         """Read a field at points."""
@@ -162,7 +171,8 @@ class GpuKernels:
 
     def crop(self, p: Any) -> Any:
         """Copy what records and images cover of a field into an array without gaps."""
-        out = self.device.arrays.empty([side.stop - side.start for side in self.window], self.dtype)
+        shape = *self.lead, *(side.stop - side.start for side in self.window)
+        out = self.device.arrays.empty(shape, self.dtype)
         self._cropping.set(p=self.device.address(p), out=self.device.address(out))  # as numbers: nothing is kept alive
         self._cropping(self.device.stream())
         return out
@@ -170,20 +180,18 @@ class GpuKernels:
     @cached_property
     def _cropping(self) -> Launch:
         words = self._covered["seen_rows"] * self._covered["seen_words"]
-        grid = (-(-words // THREADS), min(self._covered["seen_planes"], 65535))
-        arguments = {"p": None, "out": None, "rows": self._rows, "words": self._words, **self._covered}
+        grid = (-(-words // THREADS), min(self._covered["seen_planes"], 65535), self._shots)
+        arguments = {"p": None, "out": None, **self._field, **self._covered}
         return self._launch("crop", grid, (THREADS,), arguments)
+
+    @property
+    def _field(self) -> dict[str, int]:
+        return {"planes": self._planes, "rows": self._rows, "words": self._words}
 
     @cached_property
     def _extents(self) -> dict[str, int]:
         chunk = chunk_of(self._axes, self._columns, self._planes - 2 * self.radius, self._slots, self.variant)
-        return {
-            "planes": self._planes,
-            "rows": self._rows,
-            "words": self._words,
-            "end": self._end,
-            "chunk": chunk,
-        }
+        return {**self._field, "end": self._end, "chunk": chunk}
 
     @cached_property
     def _covered(self) -> dict[str, int]:
@@ -201,10 +209,10 @@ class GpuKernels:
 
     @property
     def _columns(self) -> tuple[int, int]:
-        """Thread blocks of the stencils along rows and across them."""
+        """Thread blocks of the stencils along rows and across them, or for each shot of a batch."""
         along, across = self.variant.block
         words = -(-(self._end - WORD) // WORD)
-        return -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else 1
+        return -(-words // along), -(-(self._rows - 2 * self.radius) // across) if self._axes == 3 else self._shots
 
     @property
     def _slots(self) -> int:
@@ -227,6 +235,7 @@ class GpuKernels:
             **self._changes(layers, back),
             **self._extents,
             "mirrored": self._mirrored,
+            "models": int(squared.ndim > self._axes),
             **self._spacing(weights),
         }
 
@@ -234,7 +243,8 @@ class GpuKernels:
         """Describe where a stencil finds what layers change; in a step back they reach beyond themselves."""
         table = self._tables(layers)[0] if layers.sides else None
         changes = layers.changes if layers.sides else None
-        return {"changes": changes, "table": table, "sides": len(layers.sides), "beyond": int(back)}
+        reach = layers.reach // WORD
+        return {"changes": changes, "table": table, "sides": len(layers.sides), "beyond": int(back), "reach": reach}
 
     def _tables(self, layers: AcousticLayers) -> tuple[Any, Any]:
         """Return the numbers that describe each side, as the source has them, and all coefficients."""
@@ -259,9 +269,10 @@ class GpuKernels:
         most = max(lines[side.axis] for side in layers.sides)
         extents = {name: value for name, value in self._extents.items() if name != "chunk"}
         arguments = {"p": None, "memory": None, "changes": layers.changes, "coefficients": coefficients, "table": table}
+        arguments |= {"remembered": layers.size // WORD, "reach": layers.reach // WORD}
         arguments |= extents | self._spacing(weights)
         name = "change_back" if back else "change"
-        return self._launch(name, (-(-most // THREADS), len(layers.sides)), (THREADS,), arguments)
+        return self._launch(name, (-(-most // THREADS), len(layers.sides), self._shots), (THREADS,), arguments)
 
     def _changing(self, propagator: Any, back: bool) -> Launch | None:
         """Return what layers do before a step, prepared once for either direction."""
@@ -319,8 +330,7 @@ class GpuKernels:
             "seen": None,
             "image": None,
             "factor": 0.0,
-            "rows": self._rows,
-            "words": self._words,
+            **self._field,
             **self._covered,
         }
         return self._launch("points", (sending + -(-count * 32 // THREADS),), (THREADS,), arguments)

@@ -17,6 +17,8 @@ class AcousticKernels(Kernels, Protocol):
     """how the rows of fields lie in memory"""
     window: tuple[slice, ...]
     """the part of the fields that records and images cover"""
+    lead: tuple[int, ...]
+    """the axis that all arrays of a batch begin with, as many as there are shots; empty for a shot alone"""
 
     def run_forward(
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any

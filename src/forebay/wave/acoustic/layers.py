@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError
 from forebay.wave.earth.cpml import Stretching, stretchings
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.rows import Rows
@@ -95,7 +96,12 @@ class AcousticLayers:
 
 
 def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> AcousticLayers:
-    """Cut the layers of a grid out of its fields."""
+    """Cut the layers of a grid out of its fields; refuse some that a free surface would be mirrored in."""
+    if grid.free_surface and grid.absorb and grid.shape[0] <= halo:  # the adjoint does not know of the mirror
+        raise WaveError(
+            f"{grid.shape[0]} rows between a free surface and an absorbing layer, with order {2 * halo}: give more "
+            f"than {halo} rows, or a lower order"
+        )
     shape, layers = rows.shape(grid.fields(halo)), AcousticLayers(())
     for axis, stretched in enumerate(stretchings(grid, dt, velocity)):
         for side in _sides(grid, axis, shape, stretched, halo, rows):

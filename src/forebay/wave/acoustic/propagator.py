@@ -28,7 +28,7 @@ from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import Condition, Images, Physics, State, register
-from forebay.wave.survey.points import Points, locate
+from forebay.wave.survey.points import Points, follow, locate
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import time_derivative
 
@@ -61,6 +61,8 @@ class Acoustic(Physics):
     dt: float
     order: int = 8
     dtype: Any = np.float32
+    batch: tuple[AcousticModel, ...] = ()
+    """models of shots that advance together, see `of_batch`; `model` is the first"""
     kernels: AcousticKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
@@ -71,22 +73,43 @@ class Acoustic(Physics):
     """one over the squared spacing, of each axis"""
 
     def __post_init__(self) -> None:
-        check_dt(self.model, self.dt, self.order)
         model, grid, dtype = self.model, self.model.grid, np.dtype(self.dtype)
-        velocity = _array(model.velocity)
-        kernels = _kernels(velocity, grid, self.order // 2, dtype)
+        models = dict.fromkeys(self.batch or (model,))
+        for each in models:
+            check_dt(each, self.dt, self.order)
+        kernels = _kernels(_array(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
-        squared = (velocity.astype(np.float64) * self.dt) ** 2
+        squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity).of_type(dtype)
         derived = {
             "kernels": kernels,
             "rows": rows,
-            "squared": kernels.put(rows.pad(grid.extend(squared.astype(dtype), self.halo))),
-            "layers": replace(layers, changes=kernels.zeros((layers.reach,))),
+            "squared": kernels.put(
+                np.stack([squared[each] for each in self.batch]) if len(models) > 1 else squared[model]
+            ),
+            "layers": replace(layers, changes=kernels.zeros((*kernels.lead, layers.reach))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+
+    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
+        squared = (_array(model.velocity).astype(np.float64) * self.dt) ** 2
+        return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
+
+    @classmethod
+    def of_batch(cls, models: Sequence[Any], dt: float, order: int, dtype: Any) -> "Acoustic":
+        """Let the waves of shots in two dimensions advance together, each in a model of its own or all in one."""
+        first = models[0]
+        kinds = {(type(own), own.grid.shape, own.grid.spacing, own.grid.layers()) for own in models}
+        if len(kinds) > 1 or first.grid.ndim != 2:
+            raise WaveError(
+                "shots advance together in two dimensions, in models of one shape and spacing, with equal layers and "
+                "surface: give others one by one"
+            )
+        if len({own.layer_velocity for own in models}) > 1:
+            raise WaveError("layers of these models are made for different velocities: give all of them one max_vel")
+        return cls(first, dt, order, dtype, tuple(models))
 
     @staticmethod
     def largest_dt(model: AcousticModel, order: int) -> float:
@@ -151,23 +174,32 @@ class Acoustic(Physics):
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
-        shape = self.rows.shape(self.model.grid.fields(self.halo))
+        lead = self.kernels.lead
+        shape = *lead, *self.rows.shape(self.model.grid.fields(self.halo))
         state = {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
-        return state | {"pml": self.kernels.zeros((self.layers.size,))} if self.layers.sides else state
+        return state | {"pml": self.kernels.zeros((*lead, self.layers.size))} if self.layers.sides else state
 
     def pressure(self, state: State) -> Any:
         """Return the pressure inside the model."""
-        return state["p"][self.inside]
+        return state["p"][(..., *self.inside)]
 
     def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
-        """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
+        """Bind positions, one row of coordinates each; all of them send explosions or hear pressure.
+
+        In a batch the number of the shot comes before the coordinates, as in `survey.batch`.
+        """
         for kind in {*kinds} - {"explosion", "pressure"}:
             raise WaveError(f"{kind!r} in an acoustic model, which knows explosions and pressure: take an ElasticModel")
-        points = locate(positions, self.model.grid, self.halo)
         fields = self.model.grid.fields(self.halo)
+        if self.batch:
+            own = [positions[positions[:, 0] == number, 1:] for number in range(len(self.batch))]
+            located = [locate(rows, model.grid, self.halo) for rows, model in zip(own, self.batch, strict=True)]
+            points = follow(located, math.prod(fields))
+        else:
+            points = locate(positions, self.model.grid, self.halo)
         points = self.rows.moved(points, fields[-1])
         points = points.moved(self.kernels.put)
-        return Antenna(points, self.squared.reshape(-1)[points.touched])
+        return Antenna(points, self.squared.reshape(-1)[points.touched % self.squared.size])
 
     def step(self, state: State, antenna: Antenna, values: Any) -> State:
         """Advance a state by one step, in place, while an antenna sends one value from each of its points."""
@@ -211,7 +243,7 @@ class Acoustic(Physics):
 
     def images(self) -> Any:
         """Make an image in which nothing is seen yet, of what `image_record` returns."""
-        return self.kernels.zeros(tuple(side.stop - side.start for side in self.window))
+        return self.kernels.zeros((*self.kernels.lead, *(side.stop - side.start for side in self.window)))
 
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Turn sums over samples into integrals."""
@@ -240,7 +272,7 @@ class Acoustic(Physics):
         if not steps_back:  # so no image was made on the way
             self.kernels.correlate(*sums["pp"], record["p"], self.kernels.crop(receiver), factor)
         if condition is not None:
-            condition(self.within(record["p"]), receiver[self.inside], step)
+            condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
 
     def image_arrays(self, sums: Images) -> Images:
         """Return the model's part of the image as arrays of NumPy."""
@@ -276,7 +308,9 @@ class Acoustic(Physics):
         total, squared = (self.rows.cut(self.kernels.get(values)) for values in (sums["squared"], self.squared))
         speed = np.asarray(np.sqrt(squared.astype(np.float64)) / self.dt)
         slope = 2 / speed if parameter == "velocity" else -(speed**2)
-        return self.model.grid.fold(total * slope, self.halo).astype(self.kernels.dtype)
+        fold, owed = self.model.grid.fold, total * slope
+        folded = np.stack([fold(own, self.halo) for own in owed]) if self.batch else fold(owed, self.halo)
+        return folded.astype(self.kernels.dtype)
 
 
 def _array(velocity: Any) -> Any:
@@ -290,17 +324,17 @@ def _array(velocity: Any) -> Any:
     return cupy.asarray(velocity)
 
 
-def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> AcousticKernels:
+def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
     """Choose the kernels by where the arrays of a model are."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
     if not isinstance(array, np.ndarray):
         from forebay.wave.acoustic.gpu import GpuKernels  # it needs a GPU
 
-        return GpuKernels(grid, radius, dtype)
+        return GpuKernels(grid, radius, dtype, shots)
     from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
 
-    return CpuKernels(grid, radius, dtype)
+    return CpuKernels(grid, radius, dtype, shots)
 
 
 register(AcousticModel, Acoustic)

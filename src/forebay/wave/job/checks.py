@@ -66,7 +66,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     frequency = highest_of_shots(wavelet.values, acquisition.dt)
     step = _checked_step(job, mediums, acquisition.dt, frequency)
     every = job.imaging.every or imaging_interval(frequency, step)
-    _check_format(job, grid)
+    _check_image(job, grid)
     _check_points(job, grid, acquisition)
     _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
     notes = acquisition.notes + advice(frequency, step, job.imaging.every)
@@ -86,10 +86,16 @@ def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: floa
     return step
 
 
-def _check_format(job: Job, grid: Grid) -> None:
-    """Refuse a grid that SEG-Y cannot tell, where the image is to be written so."""
+def _check_image(job: Job, grid: Grid) -> None:
+    """Refuse a grid that SEG-Y cannot tell, where the image is to be written so, and a mute that leaves no image."""
+    depth = grid.end[0] - grid.origin[0]
+    if job.imaging.mute >= 2 * depth:
+        raise WaveError(
+            f"imaging.mute: expected less than twice the model's depth of {depth:.6g} m, not {job.imaging.mute:.6g} m: "
+            "nothing would be left of the image"
+        )
     if "segy" in job.output.formats:
-        check_volume(grid.shape[0], grid.spacing, grid.origin)
+        check_volume(grid.shape, grid.spacing, grid.origin)
 
 
 def _check_weights(job: Job, part: Grid) -> None:
@@ -113,17 +119,21 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
     if is_segy and above > ON_GRID * grid.spacing[0]:
         raise WaveError(
             f"data.datum: expected {(job.data.datum or 0.0) + above:.6g} or more, the elevation in metres of the "
-            f"model's depth 0, since sources or receivers of {job.data.file} lie up to {above:.6g} m above the model"
+            f"model's depth 0, since sources or receivers of {job.data.file} lie up to {above:.6g} m above the model. "
+            "Where receivers have depths in place of elevations, data.headers = {receiver_elevation = 0, "
+            "receiver_depth = 41} reads them"
         )
     for shot in range(geometry.count):
         try:
             for places in (geometry.sources[shot], geometry.receivers_of(shot)):
                 locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
-            hint = (
-                ". data.headers, data.units, data.datum and data.line say how SEG-Y tells positions" if is_segy else ""
-            )
-            raise WaveError(f"shot {shot}: {error}{hint}") from error
+            hints = ["geometry.max_offset leaves receivers out"]
+            if job.model.velocity is not None:
+                hints.insert(0, "model.origin and model.spacing say where the model lies")
+            if is_segy:
+                hints.append("data.headers, data.units, data.datum and data.line say how SEG-Y tells positions")
+            raise WaveError(f"shot {shot}: {error}. {', '.join(hints)}") from error
 
 
 def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> None:

@@ -35,6 +35,8 @@ ROUNDED = 0.1
 """metres by which headers may have rounded a position out of the model"""
 CUT_OFF = 0.02
 """Of a wavelet's largest value: what it may still have where the data end."""
+EARLIEST = 10
+"""times the length of the data that a wavelet may begin before them"""
 
 
 @dataclass(frozen=True)
@@ -254,8 +256,15 @@ def _wavelet_of_file(
     count, length = acquisition.geometry.count, rows.shape[1] * dt
     if len(zeros) not in (1, count):
         raise WaveError(f"wavelet.time_zero: expected a number, or one for each of the {count} shots, not {len(zeros)}")
-    if max(zeros) >= length:
-        raise WaveError(f"wavelet.time_zero: expected less than the wavelet's {length:.6g} s, not {max(zeros):.6g}")
+    most = min(length, EARLIEST * acquisition.samples * acquisition.dt)
+    if length < acquisition.dt:
+        raise WaveError(
+            f"wavelet.file, wavelet.dt: expected a wavelet as long as a sample of the data, {acquisition.dt:.6g} s, or "
+            f"longer, not {length:.6g} s"
+        )
+    if max(zeros) >= most:
+        what = "the wavelet's" if most == length else f"{EARLIEST} times the data's length,"
+        raise WaveError(f"wavelet.time_zero: expected less than {what} {most:.6g} s, not {max(zeros):.6g}")
     lead = _samples_in(max(zeros), acquisition.dt)
     many = max(len(rows), len(zeros))
     columns = [
@@ -265,7 +274,20 @@ def _wavelet_of_file(
         for row, zero in zip(np.broadcast_to(rows, (many, rows.shape[1])), np.broadcast_to(zeros, many), strict=True)
     ]
     values = np.concatenate(columns, axis=1)
+    largest, last = np.abs(values).max(axis=0), np.abs(values[-1])
+    if (largest == 0).any():
+        raise WaveError(f"wavelet.file: expected a wavelet that sends something; {_whose(largest == 0)} is zero")
+    if (cut := last > CUT_OFF * largest).any():
+        share = last[np.argmax(cut)] / largest[np.argmax(cut)]
+        raise WaveError(
+            f"wavelet.file: expected a wavelet that is over with the data; {_whose(cut)} still has {share:.1%} of its "
+            "largest value there: fade it out"
+        )
     return SentWavelet(values[:, 0] if many == 1 else values, lead)
+
+
+def _whose(wrong: NDArray[Any]) -> str:
+    return "this one" if len(wrong) == 1 else f"that of shot {np.argmax(wrong)}"
 
 
 def _samples_in(seconds: float, dt: float) -> int:

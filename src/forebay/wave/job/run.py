@@ -127,7 +127,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             else:
                 failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
-        _tell_notes(console, _silenced(summaries))
+        _tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
@@ -209,8 +209,20 @@ def _silenced(summaries: dict[int, dict[str, Any]]) -> list[str]:
     dropped = {shot: summary["dropped"] for shot, summary in summaries.items() if summary["dropped"]}
     if not dropped:
         return []
-    few = ", ".join(map(str, list(dropped)[:10])) + (", ..." if len(dropped) > 10 else "")
-    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {few}"]
+    return [f"{sum(dropped.values())} traces were dropped, which are not finite: of shots {_few(list(dropped))}"]
+
+
+def _empty(summaries: dict[int, dict[str, Any]]) -> list[str]:
+    """Say which shots add nothing to the image."""
+    empty = [shot for shot, summary in summaries.items() if not summary["strength"]]
+    why = "their data are zero, or data.mute_velocity and data.mute_delay mute all of them"
+    return (
+        [f"{len(empty)} of {len(summaries)} shots have an image of zeros: {why}: shots {_few(empty)}"] if empty else []
+    )
+
+
+def _few(shots: list[int]) -> str:
+    return ", ".join(map(str, shots[:10])) + (", ..." if len(shots) > 10 else "")
 
 
 def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:

@@ -46,7 +46,7 @@ def _share(value: Any) -> Any:
     try:
         return None if value is None else read_share(value)
     except ForebayError:
-        raise ValueError("a share between 0 and 1, such as 0.01 or '1%'") from None
+        raise ValueError("a share between 1e-7 and 1, such as 0.01 or '1%'") from None
 
 
 def _schedule(value: str) -> str:
@@ -181,7 +181,7 @@ class WaveletTable(Table):
     """.npy, one value per sample, or a row of them for each shot"""
     dt: Positive | None = None
     """seconds between the samples of the file; unless told, those of the data"""
-    time_zero: Annotated[tuple[Depth, ...], BeforeValidator(_each)] | None = None
+    time_zero: Annotated[tuple[Depth, ...], BeforeValidator(_each), Field(min_length=1)] | None = None
     """seconds from the first sample of the file to the time zero of the data: a number, or one for each shot"""
 
     @model_validator(mode="after")

@@ -8,6 +8,9 @@
 //
 // A step is three launches: what layers change, the stencil, the points.
 //
+// In two dimensions shots of a batch advance together: their fields follow each other, and so do what layers remember
+// and change, records and images. Cells of points are counted through all of them. A row of thread blocks has a shot.
+//
 // All products and sums that are contracted are written as such, so that every kernel here gives a step the same bits.
 
 #ifndef AXES
@@ -87,6 +90,9 @@ __device__ inline void fetch_ahead(const float4* word) {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(word));
 #endif
 }
+
+// The shot that a thread block of this number works for; where it is always 0, nothing is computed of it.
+__device__ inline i64 shot_of(u32 number) { return AXES == 2 ? number : 0; }
 
 #include "acoustic_layers.cuh"
 
@@ -298,8 +304,10 @@ struct Curvature {
 // Take what layers remember a step further, and tell what they change in it: a thread a line, a row of blocks a side.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ memory,
                                   float4* __restrict__ changes, const float* __restrict__ coefficients,
-                                  const u32* __restrict__ table, int planes, int rows, int words, int end, float w_z,
-                                  float w_y, float w_x) {
+                                  const u32* __restrict__ table, u32 remembered, u32 reach, int planes, int rows,
+                                  int words, int end, float w_z, float w_y, float w_x) {
+    const i64 shot = shot_of(blockIdx.z);
+    p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
@@ -311,8 +319,10 @@ extern "C" __global__ void change(const float4* __restrict__ p, float4* __restri
 // Do so in a step back: the transpose.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ memory,
                                        float4* __restrict__ changes, const float* __restrict__ coefficients,
-                                       const u32* __restrict__ table, int planes, int rows, int words, int end,
-                                       float w_z, float w_y, float w_x) {
+                                       const u32* __restrict__ table, u32 remembered, u32 reach, int planes,
+                                       int rows, int words, int end, float w_z, float w_y, float w_x) {
+    const i64 shot = shot_of(blockIdx.z);
+    p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
@@ -324,8 +334,11 @@ extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __r
 // Step once: `old` becomes the newer field.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-            const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
-            int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y, float w_x) {
+            const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, u32 reach,
+            int planes, int rows, int words, int end, int chunk, int mirrored, int models, float w_z, float w_y,
+            float w_x) {
+    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words;
+    p += field, old += field, squared += models * field, changes += shot * reach;
     march<Advance>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
         return Advance{old,
                        squared,
@@ -340,11 +353,14 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     advance_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
                       const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond,
-                      int planes, int rows, int words, int end, int chunk, int mirrored, float w_z, float w_y,
-                      float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
+                      u32 reach, int planes, int rows, int words, int end, int chunk, int mirrored, int models,
+                      float w_z, float w_y, float w_x, const float4* __restrict__ seen, float4* __restrict__ image,
                       float4* __restrict__ light, float factor, int first_plane, int first_row, int first_word,
                       int seen_planes, int seen_rows, int seen_words) {
     const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
+    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words, covered = shot * seen_planes * seen_words;
+    p += field, old += field, squared += models * field, changes += shot * reach;
+    seen += covered, image += covered, light += covered;
     march<AdvanceAndImage>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
         const Advance step = {old,
                               squared,
@@ -367,17 +383,21 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
 // Add factor other (lap(p) + changes) to a total.
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
     curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
-              const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, int planes,
-              int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
+              const float4* __restrict__ changes, const u32* __restrict__ table, int sides, int beyond, u32 reach,
+              int planes, int rows, int words, int end, int chunk, float w_z, float w_y, float w_x) {
+    const i64 shot = shot_of(blockIdx.y), field = shot * planes * words;
+    p += field, total += field, other += field, changes += shot * reach;
     march<Curvature>(p, {planes, rows, words, end, chunk}, {w_z, w_y, w_x}, [&](int row, int word) {
         return Curvature{total, other, Changes(changes, table, sides, beyond, rows, words, row, word), factor};
     });
 }
 
 // Copy the part of a field that a window covers: a thread a word, a row of thread blocks a plane.
-extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict__ out, int rows, int words,
-                                int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
-                                int seen_words) {
+extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict__ out, int planes, int rows,
+                                int words, int first_plane, int first_row, int first_word, int seen_planes,
+                                int seen_rows, int seen_words) {
+    const i64 shot = shot_of(blockIdx.z);
+    p += shot * planes * words, out += shot * seen_planes * seen_words;
     const int place = blockIdx.x * blockDim.x + threadIdx.x;
     if (place >= seen_rows * seen_words) return;
     const int row = first_row + place / seen_words, word = first_word + place % seen_words;
@@ -397,8 +417,9 @@ extern "C" __global__ void points(float* __restrict__ field, const u32* __restri
                                   const float* __restrict__ heard, const u32* __restrict__ starts,
                                   const u32* __restrict__ near, const float* __restrict__ weights,
                                   float* __restrict__ out, int count, const float* __restrict__ seen,
-                                  float* __restrict__ image, float factor, int rows, int words, int first_plane,
-                                  int first_row, int first_word, int seen_planes, int seen_rows, int seen_words) {
+                                  float* __restrict__ image, float factor, int planes, int rows, int words,
+                                  int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
+                                  int seen_words) {
     if (static_cast<int>(blockIdx.x) < sending) {
         const int number = blockIdx.x * blockDim.x + threadIdx.x;
         if (number >= cells) return;
@@ -410,13 +431,14 @@ extern "C" __global__ void points(float* __restrict__ field, const u32* __restri
         const float before = field[cell], after = fmaf(factors[number], total, before);
         field[cell] = after;
         const u32 plane = static_cast<u32>(rows) * words * 4;
-        const int z = cell / plane;
+        const u32 planes_before = cell / plane, shot = AXES == 2 ? planes_before / planes : 0;
+        const int z = planes_before - shot * planes;
         if (z <= mirrored && z > RADIUS) field[cell - 2 * (z - RADIUS) * plane] = -after;
         if (image) {
             const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
             const int row = cell % plane / (4 * words), word = cell / 4 % words;
             if (window.covers(row, word) && window.reaches(z)) {
-                const i64 at = 4 * window.place(z, row, word) + cell % 4;
+                const i64 at = 4 * (shot_of(shot) * seen_planes * seen_words + window.place(z, row, word)) + cell % 4;
                 image[at] = fmaf(factor * seen[at], after - before, image[at]);
             }
         }

@@ -7,6 +7,7 @@ polynomial through the first rows. The weights are kept twice, by point and by g
 both run in parallel with sums in a fixed order.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -72,6 +73,29 @@ def locate(
         weights = (weights[:, :, None] * weight[:, None, :]).reshape(len(positions), -1)
     point = np.repeat(np.arange(len(positions)), cells.shape[1])
     return _sorted(point, cells.ravel(), weights.ravel(), len(positions))
+
+
+def follow(points: Sequence[Points], cells: int) -> Points:
+    """Join points of fields that follow each other, with so many cells each."""
+    counts, shares = ([getattr(own, name) for own in points] for name in ("starts", "shares"))
+    first = np.cumsum([0, *(own.count for own in points)])
+
+    def joined(name: str, apart: Any) -> NDArray[Any]:
+        return np.concatenate([getattr(own, name) + shift for own, shift in zip(points, apart, strict=False)])
+
+    def ends(each: Sequence[NDArray[Any]]) -> NDArray[Any]:
+        return np.concatenate([[0], np.cumsum(np.concatenate([np.diff(own) for own in each]))])
+
+    places = cells * np.arange(len(points))
+    return Points(
+        starts=ends(counts),
+        cells=joined("cells", places),
+        weights=joined("weights", np.zeros(len(points))),
+        touched=joined("touched", places),
+        shares=ends(shares),
+        sharers=joined("sharers", first),
+        share_weights=joined("share_weights", np.zeros(len(points))),
+    )
 
 
 def checked_positions(positions: Any, grid: Grid, *, mirrored: bool = True) -> NDArray[np.float64]:

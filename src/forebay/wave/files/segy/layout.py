@@ -23,9 +23,13 @@ NAMED = {"ibm": IBM, "int32": 2, "int16": 3, "ieee": IEEE, "float64": 6, "int8":
 ORDERS = {"big": ">", "little": "<"}
 BLOCK = 1024
 """traces that are converted at once"""
+LOOKED_AT, TELLING = 64, 1024
+"""traces by which formats of floats are told apart, and different values of which that takes"""
 MOST_EXTENSIONS, MOST_TEXTS = 100, 1000
 """trace headers of one trace, and text headers of a file"""
 END_OF_TEXT = "((SEG: EndText))"
+SECOND_REVISION = 2
+"""Before the first one, the bytes that tell the revision were anyone's, blanks for instance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +64,10 @@ class TraceFile:
         """Whether the file is one of Seismic Unix."""
         return _is_su(self.path)
 
+    def numbers(self, which: Any = slice(None)) -> NDArray[np.int64]:
+        """Return the numbers of all traces, or of some, as people count them: from 1."""
+        return np.asarray(np.arange(1, self.count + 1)[which])
+
     def word(self, name: str, numbers: Any = slice(None)) -> NDArray[np.float64]:
         """Read a word of the headers of all traces, or of some; 0 where they have none."""
         byte, kind = self.dialect.word(name, self.is_su)
@@ -72,7 +80,8 @@ class TraceFile:
             )
         raw = np.ascontiguousarray(self.traces["header"][numbers, byte - 1 : byte - 1 + width])
         stored = np.dtype(self.order + np.dtype(kind).str[1:])
-        return np.asarray(raw.view(stored)[:, 0], np.float64)
+        with np.errstate(invalid="ignore"):  # what is no number is seen where it is used
+            return np.asarray(raw.view(stored)[:, 0], np.float64)
 
     def read(self, numbers: NDArray[Any]) -> NDArray[np.float32]:
         """Read the samples of some traces: one row per sample, one column per trace."""
@@ -82,6 +91,25 @@ class TraceFile:
             with np.errstate(over="ignore"):  # what float32 cannot hold is not finite, and seen as such
                 values[:, start : start + BLOCK] = (_from_ibm(raw) if self.format == IBM else raw).T
         return values
+
+    def check_floats(self, numbers: NDArray[Any]) -> None:
+        """Refuse floats of some traces that are told as IBM's and are IEEE's, or the other way round.
+
+        The first four bits of IBM's fractions are not all 0. Those of IEEE's floats are, once in sixteen times. Who
+        names the format is believed.
+        """
+        if self.dialect.sample_format or self.format not in (IBM, IEEE):
+            return
+        some = numbers[np.linspace(0, len(numbers) - 1, min(len(numbers), LOOKED_AT)).astype(int)]
+        bits = np.unique(self.traces["samples"][some].view(f"{self.order}u4"))
+        bits = bits[bits & 0xFFFFFF != 0]
+        small = np.count_nonzero(bits & 0xF00000 == 0)
+        told, seen = ("IBM", "IEEE") if self.format == IBM else ("IEEE", "IBM")
+        if len(bits) >= TELLING and (small > len(bits) / 64 if told == "IBM" else not small):
+            raise WaveError(
+                f"{self.dialect.key('sample_format')}: expected 'ibm' or 'ieee', since {self.path} tells samples as "
+                f"floats of {told}, and their bits look like those of {seen}"
+            )
 
 
 def _from_ibm(raw: NDArray[Any]) -> NDArray[np.float64]:
@@ -108,8 +136,8 @@ def open_traces(path: Path, dialect: Dialect) -> TraceFile:
             f"{dialect.key('sample_format')}: expected, since {path} tells the format {code} for its samples, which is "
             f"none that is read: one of {', '.join(NAMED)}"
         )
-    modern = binary.number(301, "u1") >= 2
-    start = _first_trace(path, binary, modern)
+    modern = binary.number(301, "u1") == SECOND_REVISION
+    start = _first_trace(path, binary, modern, size)
     more = binary.number(307, "i4") if modern else 0
     header = HEADER * (1 + (more if 0 < more <= MOST_EXTENSIONS else 0))
     if size <= start:
@@ -198,14 +226,15 @@ def _order(binary: bytes, path: Path, dialect: Dialect) -> str:
     return ORDERS["big"]
 
 
-def _first_trace(path: Path, binary: _Binary, modern: bool) -> int:
-    """Return the byte at which the first trace begins, behind all text headers."""
+def _first_trace(path: Path, binary: _Binary, modern: bool, size: int) -> int:
+    """Return the byte at which the first trace begins, behind all text headers that a file of a size can have."""
     told = binary.number(321, "u8") if modern else 0
     if told > TEXT + BINARY:
         return int(told)
     extended = binary.number(305, "i2")
     if extended >= 0:
-        return int(TEXT + BINARY + TEXT * extended)
+        start = int(TEXT + BINARY + TEXT * extended)
+        return start if start <= size else TEXT + BINARY
     ends = [END_OF_TEXT.encode(code) for code in ("ascii", "cp037")]
     with path.open("rb") as file:
         file.seek(TEXT + BINARY)

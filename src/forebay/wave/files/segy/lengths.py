@@ -1,5 +1,7 @@
 """Lengths and intervals in the headers of traces: scalars, units, and what contradicts itself."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,19 +15,19 @@ TIME_SCALARS = [sign * 10**power for power in range(5) for sign in (1, -1)]
 """Those of the standard: others are none, since before its first revision their bytes were anyone's."""
 
 
-def metres_of_unit(file: TraceFile) -> float:
-    """Return the metres of what lengths are told in, by the job or by the binary header; refuse angles."""
+def metres_of_unit(file: TraceFile, numbers: Any = slice(None)) -> float:
+    """Return the metres of what lengths are told in, by the job or by the binary header; refuse angles in traces."""
     dialect = file.dialect
     if dialect.units is not None:
         return dialect.units
-    codes = file.word("coordinate_units")
+    codes = file.word("coordinate_units", numbers)
     angles = ~np.isin(codes, (0, LENGTH))
     if angles.any():
         first = int(np.argmax(angles))
         raise WaveError(
-            f"{dialect.key('units')}: {file.path}: CoordinateUnits of trace {first + 1} is {codes[first]:.0f}: project "
-            "the coordinates to metres, since these are angles, or, if they are lengths all the same, give 'metres' or "
-            "'feet'"
+            f"{dialect.key('units')}: {file.path}: CoordinateUnits of trace {file.numbers(numbers)[first]} is "
+            f"{codes[first]:.0f}: project the coordinates to metres, since these are angles, or, if they are "
+            "lengths all the same, give 'metres' or 'feet'"
         )
     return FOOT if file.system == FEET else 1.0
 
@@ -50,8 +52,10 @@ def factors(scalar: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.where(scalar > 0, scalar, 1 / np.abs(scalar)), np.float64)
 
 
-def interval_of(file: TraceFile, told: str) -> float:
-    """Return the sampling interval of all traces, in the unit of headers; refuse where they contradict each other.
+def interval_of(file: TraceFile, told: str, numbers: Any = slice(None)) -> float:
+    """Return the sampling interval of traces, in the unit of headers; refuse where they contradict each other.
+
+    A trace header has no room for fractions, which the binary header of the second revision has.
 
     Parameters
     ----------
@@ -59,10 +63,12 @@ def interval_of(file: TraceFile, told: str) -> float:
         Whose traces they are.
     told
         The key of the job that tells the interval instead.
+    numbers
+        Of the traces; unless told, all of them.
     """
-    intervals = file.word("interval")
-    first = intervals[0] if file.interval == 0 else file.interval
-    other = ~np.isin(intervals, (0, first))
+    intervals = file.word("interval", numbers)
+    first = file.interval or intervals[np.argmax(intervals > 0)]
+    other = (intervals != 0) & (np.abs(intervals - first) >= 1)
     if not first:
         raise WaveError(
             f"{file.dialect.key(told)}: expected, since {file.path} tells no sampling interval in its binary header or "
@@ -71,7 +77,7 @@ def interval_of(file: TraceFile, told: str) -> float:
     if other.any():
         trace = int(np.argmax(other))
         raise WaveError(
-            f"{file.dialect.key(told)}: {file.path}: TRACE_SAMPLE_INTERVAL of trace {trace + 1} is "
+            f"{file.dialect.key(told)}: {file.path}: TRACE_SAMPLE_INTERVAL of trace {file.numbers(numbers)[trace]} is "
             f"{intervals[trace]:.0f}: the {'binary header' if file.interval else 'first trace'}'s Interval is "
             f"{first:.6g}: resample or correct one, or give the one that holds for all"
         )

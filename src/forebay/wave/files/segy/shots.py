@@ -20,6 +20,7 @@ AUXILIARY = (*range(3, 11), *range(18, 23))
 """Identification codes of what is no record of the ground: time breaks, sweeps, signatures and the like."""
 COMPONENTS = range(11, 18)
 """Identification codes that tell what a receiver measures."""
+COORDINATES = {"source_x", "source_y", "receiver_x", "receiver_y"}
 LONGEST = 100.0
 """seconds that a record may begin after its shot, or before it"""
 WHOLE = 1e-3
@@ -59,7 +60,8 @@ def read_shots(path: Path, ndim: int, dialect: Dialect, section: Line | None = N
     with reading(path, "SEG-Y", WaveError):
         file = open_traces(path, dialect)
         kept, notes = _kept(file)
-        dt = dialect.dt or interval_of(file, "dt") / 1e6
+        file.check_floats(kept)
+        dt = dialect.dt or interval_of(file, "dt", kept) / 1e6
         sources, receivers = _positions(file, kept)
         _check_told(file, kept, sources, receivers)
         delays = _delays(file, kept) / dt
@@ -75,7 +77,8 @@ def read_shots(path: Path, ndim: int, dialect: Dialect, section: Line | None = N
         if ndim == 2:
             sources, receivers, moved = on_section(sources, receivers, file, section)
             notes += moved
-        return SegyShots(_geometry(file, kept, sources, receivers), dt, samples, notes)
+        geometry = _geometry(file, kept, sources, receivers)
+        return SegyShots(geometry, dt, samples, [*notes, *_repeated(geometry)])
 
 
 def read_traces(path: Path, traces: NDArray[np.int64], dialect: Dialect, samples: int | None) -> NDArray[np.float32]:
@@ -85,7 +88,7 @@ def read_traces(path: Path, traces: NDArray[np.int64], dialect: Dialect, samples
         data, delays = file.read(traces), _delays(file, traces)
         if not delays.any() and samples in (None, len(data)):
             return data
-        delays /= dialect.dt or interval_of(file, "dt") / 1e6
+        delays /= dialect.dt or interval_of(file, "dt", traces) / 1e6
         return _from_zero(data, delays, samples or file.samples + int(np.ceil(delays.max() - WHOLE)))
 
 
@@ -140,7 +143,7 @@ def _kept(file: TraceFile) -> tuple[NDArray[np.int64], list[str]]:
 
 def _positions(file: TraceFile, kept: NDArray[np.int64]) -> tuple[Positions, Positions]:
     """Return depth, y and x of sources and receivers, in metres."""
-    unit, datum = metres_of_unit(file), file.dialect.datum
+    unit, datum = metres_of_unit(file, kept), file.dialect.datum
 
     def length(name: str, scalar: str = "coordinate_scalar") -> NDArray[np.float64]:
         values = unit * scaled(file, name, scalar)[kept]
@@ -165,8 +168,8 @@ def _check_told(file: TraceFile, kept: NDArray[np.int64], sources: Positions, re
     if len(kept) == 1:
         return
     places = np.unique(np.stack(receivers[1:], axis=1), axis=0)
-    records = len(np.unique(file.word("field_record")[kept]))
-    untold = []
+    record = file.word("field_record")[kept]
+    records, untold = len(np.unique(record)), []
     if not {"receiver_x", "receiver_y"} & dialect.headers.keys() and not places.any():
         untold.append("receiver")
     # One shot may be at the origin. Several are not, nor does one have several traces at a place.
@@ -178,6 +181,15 @@ def _check_told(file: TraceFile, kept: NDArray[np.int64], sources: Positions, re
         raise WaveError(
             f"{dialect.key(*words)}: expected the bytes that tell them, since {file.path} has {' and '.join(untold)} "
             f"coordinates of 0 in all {len(kept)} traces"
+        )
+    # A record may have one trace with both at the origin, and in a borehole one for each depth.
+    nowhere = ~np.any([*sources[1:], *receivers[1:]], axis=0)
+    alike = np.unique(np.stack([record, sources[0], receivers[0]], axis=1)[nowhere], axis=0)
+    if not COORDINATES & dialect.headers.keys() and len(alike) < nowhere.sum():
+        raise WaveError(
+            f"{dialect.key('headers', 'identification')}: {nowhere.sum()} of the {len(kept)} traces of {file.path} "
+            f"have no coordinates, the first of them trace {kept[np.argmax(nowhere)] + 1}: mark them as dead there, or "
+            "name the bytes that tell source_x, source_y, receiver_x and receiver_y"
         )
 
 
@@ -217,6 +229,15 @@ def _geometry(file: TraceFile, kept: NDArray[np.int64], sources: Positions, rece
     traces = np.argsort(shot, kind="stable")
     starts = np.searchsorted(shot[traces], np.arange(len(centres) + 1))
     return Geometry(centres, np.stack(receivers, axis=1)[traces], starts, kept[traces])
+
+
+def _repeated(geometry: Geometry) -> list[str]:
+    """Say how many traces of a shot lie where another one of it does, to the centimetre."""
+    shot = np.repeat(np.arange(geometry.count), np.diff(geometry.starts))
+    places = np.column_stack([shot, np.rint(100 * geometry.receivers)])
+    again = len(places) - len(np.unique(places, axis=0))
+    note = f"{again} of {len(places)} traces have source and receiver of another one, and all of them are migrated"
+    return [f"{note}: data.identification chooses among components"] if again else []
 
 
 def _range(low: float, high: float, unit: str) -> str:

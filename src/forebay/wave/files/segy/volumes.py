@@ -13,6 +13,7 @@ from forebay.errors import WaveError, reading
 from forebay.wave.files.segy.dialect import Dialect
 from forebay.wave.files.segy.layout import TraceFile, open_traces
 from forebay.wave.files.segy.lengths import FEET, interval_of, metres_of_unit, scaled
+from forebay.wave.files.segy.sections import SAME, STRAY
 from forebay.wave.files.volume import Volume
 from forebay.wave.survey.line import Line, line_through
 
@@ -30,6 +31,12 @@ def read_volume(path: Path, dialect: Dialect) -> Volume:
             raise WaveError(
                 f"{dialect.key('units')}: expected, since the MeasurementSystem of {path} is feet: 'feet' takes its "
                 "velocities as feet per second and its interval as thousandths of a foot, 'metres' takes all as metres"
+            )
+        if "delay" not in dialect.headers and (delays := file.word("delay")).any():
+            raise WaveError(
+                f"{dialect.key('headers.delay')}: {path}: DelayRecordingTime of trace {np.argmax(delays != 0) + 1} is "
+                f"{delays[np.argmax(delays != 0)]:.0f}, and depth is taken to begin at 0: set headers.delay to 0, and "
+                "model.origin where it begins elsewhere"
             )
         unit = metres_of_unit(file)
         depth = dialect.dt or unit * _depth_step(file)
@@ -66,6 +73,8 @@ def _axes(file: TraceFile, unit: float) -> tuple[list[NDArray[Any]], bool, Line 
         if np.ptp(x) == 0 and np.ptp(y) == 0:
             x = np.arange(float(file.count))
     elif len(np.unique(x)) * len(np.unique(y)) > file.count:  # no rectangle
+        if min(np.ptp(x), np.ptp(y)) <= max(SAME, STRAY * max(np.ptp(x), np.ptp(y))):
+            return [x if np.ptp(x) > np.ptp(y) else y], True, None  # as it is taken of a survey
         line = line_through(x, y)
         along, off = line.project(x, y)
         if off.max() <= STRAIGHT * np.ptp(along):

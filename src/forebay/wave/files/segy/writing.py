@@ -13,6 +13,8 @@ from forebay.wave.survey.geometry import Geometry
 
 SCALE = -100
 """The scalar of coordinates: centimetres."""
+MOVED = 0.02
+"""of the distance between traces: how far rounding may move them, and they are read as even"""
 LARGEST = 2**16 - 1
 """The largest sampling interval, and the most samples."""
 METRES, LENGTH, SEISMIC, AS_RECORDED, STACKED, FIRST_REVISION, SAME_LENGTH = 1, 1, 1, 1, 4, 0x0100, 1
@@ -47,16 +49,22 @@ TRACE_WORDS = {
 """The first byte of each word that is written, and its type."""
 
 
-def check_volume(rows: int, spacing: Sequence[float], origin: Sequence[float]) -> None:
+def check_volume(shape: Sequence[int], spacing: Sequence[float], origin: Sequence[float]) -> None:
     """Refuse a grid that the headers of a file in depth cannot tell."""
-    _whole(1000 * spacing[0], "mm", rows)
+    _whole(1000 * spacing[0], "mm", shape[0])
     if origin[0] != 0:
         raise WaveError(f"SEG-Y in depth begins at 0 m, not at {origin[0]:.6g} m: take npy or zarr")
+    for points, step, start in list(zip(shape, spacing, origin, strict=True))[1:]:
+        places = start + step * np.arange(points, dtype=np.float64)
+        if np.abs(_fixed(places) / -SCALE - places).max() > MOVED * step:
+            raise WaveError(
+                f"SEG-Y tells positions in centimetres, and traces are {step:.6g} m apart: take npy or zarr"
+            )
 
 
 def write_volume(path: Path, values: NDArray[Any], spacing: Sequence[float], origin: Sequence[float]) -> None:
     """Write a section or a volume in depth, with the position of each trace in its header."""
-    check_volume(len(values), spacing, origin)
+    check_volume(values.shape, spacing, origin)
     lines = [start + step * np.arange(count) for start, step, count in zip(origin, spacing, values.shape, strict=True)]
     positions = np.stack(np.meshgrid(*lines[1:], indexing="ij"), axis=-1).reshape(-1, values.ndim - 1)
     numbers = np.stack(np.unravel_index(np.arange(len(positions)), values.shape[1:]), axis=1)
