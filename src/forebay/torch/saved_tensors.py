@@ -17,7 +17,7 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.mover import Mover, new_storage
+from forebay.torch.mover import Mover, dense, new_storage
 from forebay.torch.tensor_versions import check_version, version_of
 
 
@@ -344,13 +344,3 @@ def _storage_part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
     if whole.numel() * whole.element_size() == storage.nbytes():
         return None
     return whole.storage_offset(), whole.shape, whole.stride()
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
-    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
-        return None
-    strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], tensor.shape[axis] == 1))
-    array = tensor.detach().permute(order)
-    return array if array.is_contiguous() else None

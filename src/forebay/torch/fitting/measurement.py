@@ -12,17 +12,17 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.advice import Advice
+from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
 from forebay.torch.fitting.record import BlockRecord, device_of, signature
 from forebay.torch.gauge import HostGauge
-from forebay.torch.mover import Mover, bytes_by_storage, from_outside, storage_of, weakly
+from forebay.torch.mover import Mover, bytes_by_storage, dense, from_outside, storage_of, weakly
 from forebay.torch.replay.arguments import direct_tensors, tensors_in
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import KeptTensor, dense
+from forebay.torch.saved_tensors import KeptTensor
 
 
 def measure(
@@ -117,7 +117,8 @@ def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Ten
         node = waiting.pop()
         if node not in visited:
             visited.add(node)
-            saving += _saves(type(node))
+            kind: Any = type(node)
+            saving += _saves(kind)
             if node.name() == "CheckpointFunctionBackward" or saving > 2 * saved:
                 return True
             waiting += [following for following, _ in node.next_functions]

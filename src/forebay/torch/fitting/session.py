@@ -13,8 +13,8 @@ from torch import nn
 
 from forebay.codec import Codec
 from forebay.metrics import Metrics
-from forebay.torch.execution_context import default_saving
 from forebay.torch.advice import Advice
+from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import LEAST_MOVED, DeviceTools, tools_for
 from forebay.torch.fitting.fitplan import FitPlan
