@@ -2,8 +2,7 @@
 
 import sys
 import threading
-from collections.abc import Hashable
-from functools import partial
+from collections.abc import Callable, Hashable
 from operator import methodcaller
 from types import TracebackType
 from typing import Self
@@ -112,7 +111,7 @@ class Offload:
         for (_, owner), keeper in list(self._keepers.items()):
             if owner == thread:
                 keeper.restart()
-        hooks = saved_tensors_hooks(partial(self._pack, thread), _unpack)
+        hooks = saved_tensors_hooks(self._packing(thread), _unpack)
         hooks.__enter__()
         self._entered.setdefault(thread, []).append(hooks)
         return self
@@ -130,16 +129,22 @@ class Offload:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
 
-    def _pack(self, thread: int, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
-        device = tensor.device
-        keeper = self._keepers.get((device, thread))
-        if keeper is None or not tensor.dim():
+    def _packing(self, thread: int) -> Callable[[torch.Tensor], KeptTensor | TrackedTensor]:
+        """Make the hook that packs what a thread saves; thousands are saved in a step, most of them on one device."""
+        last: Keeper | None = None
+
+        def pack(tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
+            nonlocal last
+            device = tensor.device
             if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
                 return KeptTensor(tensor)  # numbers are on the host even where all else is on a GPU
-            if keeper is None:
-                keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
-                self._keepers[device, thread] = keeper
-        return keeper.pack(tensor)
+            if last is None or last.device != device:
+                if (device, thread) not in self._keepers:
+                    self._keepers[device, thread] = Keeper(self._budget, self._codec, self._min_bytes, device)
+                last = self._keepers[device, thread]
+            return last.pack(tensor)
+
+        return pack
 
 
 _unpack = methodcaller("tensor")

@@ -134,6 +134,9 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
+_STRIDED = torch.strided
+
+
 class TensorStore:
     """The saved tensors of one device.
 
@@ -193,7 +196,8 @@ class TensorStore:
     def let(self, nbytes: int) -> None:
         """Count bytes that stay on the device, or that no longer do."""
         self.let_through += nbytes
-        self._note_peak()
+        if nbytes > 0:
+            self._note_peak()
 
     @property
     def total(self) -> int:
@@ -206,8 +210,8 @@ class TensorStore:
 
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
-            return False
+        if type(tensor) is not torch.Tensor or tensor.layout is not _STRIDED or tensor.is_nested:
+            return False  # parameters most of all
         if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base

@@ -1,16 +1,14 @@
 """The saved tensors of one device at one place in a program: their order is learned, and the last used ones move."""
 
 from collections import deque
-from dataclasses import dataclass
 from weakref import ref
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
-from forebay.torch.mover import mover_for, weakly
+from forebay.torch.mover import mover_for
 from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
 from forebay.units import Budget, to_text
@@ -19,19 +17,16 @@ from forebay.units import Budget, to_text
 class CountedTensor(KeptTensor):
     """A saved tensor that stays, and is counted as long as somebody may ask for it."""
 
-    __slots__ = ("_keeper", "_storage", "_token")
+    __slots__ = ("_let", "_token")
 
-    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, storage: int, token: GraphToken) -> None:
-        super().__init__(tensor)
-        self._keeper, self._storage, self._token = keeper, storage, token
+    def __init__(self, tensor: torch.Tensor, let: "_LetThrough", token: GraphToken) -> None:
+        self._tensor, self._version = tensor.detach(), tensor._version
+        self._let, self._token = let, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed."""
-        self._keeper.turned = True
+        self._let.keeper.turned = True
         return super().tensor()
-
-    def __del__(self) -> None:
-        self._keeper.dropped.append(self._storage)  # in any thread: the keeper takes note when it is next used
 
 
 class TrackedTensor:
@@ -48,14 +43,16 @@ class TrackedTensor:
         return self._held.tensor()
 
 
-@dataclass(slots=True)
 class _LetThrough:
-    """A storage that is only counted, as long as saved tensors look onto it."""
+    """A storage that is only counted, as long as saved tensors hold this, and with it its address."""
 
-    storage: StorageWeakRef
-    """while this is held no other storage has its address"""
-    nbytes: int
-    tensors: int = 0
+    __slots__ = ("__weakref__", "_nbytes", "keeper")
+
+    def __init__(self, keeper: "Keeper", nbytes: int) -> None:
+        self.keeper, self._nbytes = keeper, nbytes
+
+    def __del__(self) -> None:
+        self.keeper.dropped.append(self._nbytes)  # in any thread: the keeper takes note when it is next used
 
 
 class Keeper:
@@ -65,11 +62,12 @@ class Keeper:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
         budget, self._less = less_of_host(budget, free_host_bytes())
+        self.device = device
         self.store = TensorStore(mover_for(device, budget.host))
         self.turned = False
         """whether something of this iteration has been asked for"""
         self.dropped: deque[int] = deque()
-        """storages that were let through, once for each saved tensor that is gone"""
+        """bytes of storages that were let through and that nobody holds any more"""
         self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
         self._token: ref[GraphToken] | None = None
         self._sizes: list[int] = []
@@ -83,7 +81,7 @@ class Keeper:
         self._next = 0
         self._fits = False  # whether the last iteration had room for everything
         self._partly = False  # whether some of this one was only counted, so that its order is not known
-        self._let: dict[int, _LetThrough] = {}
+        self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
@@ -95,6 +93,7 @@ class Keeper:
         self._take_note_of_dropped()
         self._partly, self._most = False, self.store.let_through
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
+        self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
         self.turned, self._token = False, None
         self.store.restart()
@@ -104,10 +103,8 @@ class Keeper:
         if not self.store.movable(tensor):
             return KeptTensor(tensor)
         token = self._iteration()
-        storage = tensor.untyped_storage()
-        counted = self._fits or storage.nbytes() < self._least or storage._cdata in self._let
-        if counted and self._let_through(storage):
-            return CountedTensor(self, tensor, storage._cdata, token)
+        if (let := self._let_through(tensor.untyped_storage())) is not None:
+            return CountedTensor(tensor, let, token)
         if self._fits:  # there are more than there were
             self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
         held, entry = self.store.save(tensor)
@@ -131,27 +128,25 @@ class Keeper:
             self._token = ref(token)
         return token
 
-    def _let_through(self, storage: torch.UntypedStorage) -> bool:
-        """Only count a storage, where it fits beside all others; False where it does not."""
-        if self.dropped:
-            self._take_note_of_dropped()
-        let = self._let.get(storage._cdata)
-        if let is None:
-            nbytes = storage.nbytes()
-            if self.store.total + nbytes > self._budget and not self._make_room(nbytes):
-                return False
-            let = self._let[storage._cdata] = _LetThrough(weakly(storage), nbytes)
-            self.store.let(nbytes)
-            self._most = max(self._most, self.store.let_through)
-        let.tensors += 1
-        return True
+    def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
+        """Only count a storage, where all fits or it is small, and where there is room for it."""
+        address = storage._cdata
+        if address in self._let and (let := self._let[address]()) is not None:
+            return let
+        nbytes = storage.nbytes()
+        if not self._fits and nbytes >= self._least:
+            return None
+        if self.store.total + nbytes > self._budget and not self._make_room(nbytes):
+            return None
+        let = _LetThrough(self, nbytes)
+        self._let[address] = ref(let)
+        self.store.let(nbytes)
+        self._most = max(self._most, self.store.let_through)
+        return let
 
     def _take_note_of_dropped(self) -> None:
         while self.dropped:
-            address = self.dropped.popleft()
-            self._let[address].tensors -= 1
-            if not self._let[address].tensors:
-                self.store.let(-self._let.pop(address).nbytes)
+            self.store.let(-self.dropped.popleft())
 
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
