@@ -92,12 +92,7 @@ def last_plans(
 
 
 def given_plan(
-    profile: Profile,
-    budget: Budget,
-    counts: bool,
-    link: Link | None,
-    choice: str | None,
-    given: Mapping[str, str],
+    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None, given: Mapping[str, str]
 ) -> FitPlan | None:
     """Return the plan with the choices that were given; None where they are of other blocks, or do not fit any more.
 
