@@ -104,10 +104,10 @@ def test_what_is_wrong_is_named(job):
 def test_a_missing_shot_is_told_and_counts_as_failure(job, tmp_path, monkeypatch):
     real = work._run
 
-    def fail(workspace, number, budget, tell):
+    def fail(workspace, number, *about):
         if number == 1:
             raise RuntimeError("a bad disk")
-        return real(workspace, number, budget, tell)
+        return real(workspace, number, *about)
 
     monkeypatch.setattr(work, "_run", fail)
     result = run(job)

@@ -36,6 +36,7 @@ def rtm(
     from forebay.report.console import say
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
     from forebay.wave.job.checks import inspect
+    from forebay.wave.job.results import times_of
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
@@ -55,6 +56,8 @@ def rtm(
         say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
     say(console, f"wrote {', '.join(map(str, results.written))}")
+    for what, seconds in times_of(survey):
+        say(console, f"{what}: {seconds}")
     for shot, reason in survey.aside.items():
         say(console, f"shot {shot} is set aside: {reason}", "red")
     for shot, reason in survey.failed.items():

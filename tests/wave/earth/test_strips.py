@@ -8,9 +8,9 @@ from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.imaging import laplacian_filter, normalise
-from forebay.wave.job.work import mute
 from forebay.wave.survey.resample import Resampler
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.traces import mute
 from forebay.wave.survey.wavelet import band_limited, ricker, time_derivative
 
 

@@ -6,18 +6,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from functools import wraps
+from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.wave.job.jobs import job_text, same_images
+from tests.wave.job.jobs import count_steps, job_text, same_images
 
 from forebay.engine.resume import decision
-from forebay.errors import WaveError
+from forebay.errors import StateError, WaveError
 from forebay.wave import AcousticModel, ElasticModel, Grid, Shot, migrate, ricker
 from forebay.wave.job import parse, run_job
 from forebay.wave.job.workspace import Workspace, shot_progress
-from forebay.wave.loop import Adjoint, Loop
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 
@@ -42,19 +41,7 @@ def worked(monkeypatch):
         if counter["left"] < 0:
             raise Killed
 
-    forward, back_to = Loop.forward, Adjoint.back_to
-
-    @wraps(forward)
-    def counted_forward(self, state, start, stop, replay=False):
-        count(stop - start)
-        return forward(self, state, start, stop, replay)
-
-    def counted_back(self, step, image=None):
-        count(self.step - min(step, self.step))
-        return back_to(self, step, image)
-
-    monkeypatch.setattr(Loop, "forward", counted_forward)
-    monkeypatch.setattr(Adjoint, "back_to", counted_back)
+    count_steps(count, monkeypatch.setattr)
     return counter
 
 
@@ -90,31 +77,36 @@ def test_a_shot_that_is_killed_goes_on_and_loses_a_segment(model, budget, share,
     assert worked["done"] - steps <= segment + 1 + (min(STEPS, (1 - share) * steps) if in_memory else 0)
 
 
+def test_progress_with_other_data_is_not_gone_on_with(worked, tmp_path):
+    heard = np.random.default_rng(0).normal(size=(STEPS, 15)).cumsum(axis=0).astype(np.float32)
+    shot = Shot((30, 150), [(30, x) for x in range(0, 300, 20)], ricker(8, 0.002, STEPS, 0.12), 0.002, heard)
+    options = {"dt": 0.002, "every": 2, "budget": "20MB", "resume": tmp_path / "killed"}
+    worked["left"] = int(1.8 * STEPS)  # on the way back
+    with pytest.raises(Killed):
+        migrate(shot, ACOUSTIC, **options)
+    worked["left"] = 10**9
+    for other in ({"shot": shot.with_data(2 * heard)}, {"shot": shot, "zero_phase": True}):
+        with pytest.raises(StateError, match="the progress is of other data"):
+            migrate(model=ACOUSTIC, **other, **options)
+    assert "resumed" in migrate(shot, ACOUSTIC, **options).result.note
+
+
 MEMORY = 'host = "4MB"\ncheckpoint = true'
 TEXT = job_text(shots=1, physics="absorb = 10", imaging="every = 1", memory=MEMORY)
 CHILD = f"""
 import os, signal, sys, warnings
-from functools import wraps
 from pathlib import Path
+from tests.wave.job.jobs import count_steps
 from forebay.engine.resume import decision
 from forebay.wave.job import read_job, run_job
-from forebay.wave.loop import Adjoint, Loop
 warnings.simplefilter("ignore")
 decision.SHARE, left = {LONG}, int(sys.argv[2])
-forward, back_to = Loop.forward, Adjoint.back_to
 def count(steps):
     global left
     left -= steps
     if left < 0:
         os.kill(os.getpid(), signal.SIGKILL)
-@wraps(forward)
-def counted_forward(self, state, start, stop, replay=False):
-    count(stop - start)
-    return forward(self, state, start, stop, replay)
-def counted_back(self, step, image=None):
-    count(self.step - min(step, self.step))
-    return back_to(self, step, image)
-Loop.forward, Adjoint.back_to = counted_forward, counted_back
+count_steps(count)
 run_job(read_job(Path(sys.argv[1])))
 """
 
@@ -123,7 +115,8 @@ def killed_after(steps, folder):
     """Run the job of a folder in a process that kills itself after so many steps; tell whether it came to that."""
     (folder / "job.toml").write_text(TEXT)
     command = [sys.executable, "-c", CHILD, str(folder / "job.toml"), str(steps)]
-    return subprocess.run(command, check=False, env=os.environ, timeout=300).returncode == -signal.SIGKILL
+    ended = subprocess.run(command, check=False, cwd=Path(__file__).parents[3], env=os.environ, timeout=300)
+    return ended.returncode == -signal.SIGKILL
 
 
 @pytest.fixture(scope="module")

@@ -15,9 +15,10 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.job import changed, inputs, parse, place, stack
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.work import _told, mute, steps_of
-from forebay.wave.survey.geometry import part_of
+from forebay.wave.job.work import _told, steps_of
+from forebay.wave.survey.geometry import Geometry, part_of
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.traces import mute
 
 GRID = Grid((48, 96), 50.0)
 
@@ -182,13 +183,14 @@ def test_steps_of_a_shot(samples, step, steps, file, ways):
 
 def test_a_shot_tells_of_codecs_only_where_there_was_one():
     metrics = SimpleNamespace(seconds=2.5, phases={"forward": 1.0}, peak={"host": 7}, moved={"up 1": 9}, ratios=None)
-    metrics.samples = []
-    result = SimpleNamespace(metrics=metrics, plan=SimpleNamespace(steps=30), note="so")
-    told = _told(SimpleNamespace(result=result, every=4))
+    metrics.samples, metrics.advanced = [], 20
+    result = SimpleNamespace(metrics=metrics, plan=SimpleNamespace(schedule=SimpleNamespace(steps=8)), note="so")
+    told = _told(SimpleNamespace(result=result, every=4), True)
+    assert told["phases"] == {"forward": 1.0, "modelled": 0.4}  # 8 of the 20 steps that were run, some of them again
     assert told["ratio"] is told["worst"] is told["error"] is None
     metrics.ratios, metrics.mean_ratio = SimpleNamespace(worst=2.0), 3.0
     metrics.samples = [SimpleNamespace(relative=each) for each in (0.25, 0.5, 0.125)]
-    told = _told(SimpleNamespace(result=result, every=4))
+    told = _told(SimpleNamespace(result=result, every=4), False)
     assert (told["reversal"], told["every"], told["note"]) == (2.5, 4, "so")
     assert (told["phases"], told["peak"], told["moved"]) == ({"forward": 1.0}, {"host": 7}, {"up 1": 9})
     assert (told["ratio"], told["worst"], told["error"]) == (3.0, 2.0, 0.5)
@@ -229,7 +231,7 @@ def test_a_worker_has_what_a_shot_does_not_work_with(kind, ndim, tmp_path, monke
     box = tuple(slice(2, 20) for _ in range(ndim))
     described = SimpleNamespace(grid=grid, job=text_in(tmp_path, memory="", physics=f'kind = "{kind}"\norder = 6'))
     described.sampling, described.step = 0.008, 0.004
-    geometry = SimpleNamespace(starts=np.array([0, 10, 40, 45]))
+    geometry = Geometry(np.zeros((3, 2)), np.zeros((45, 2)), np.array([0, 10, 40, 45]), np.arange(45))
     workspace = SimpleNamespace(described=described, boxes=[box], geometry=geometry, wavelet=np.zeros(25))
     working = 4 * (FIELDS[kind, ndim] * math.prod(part_of(grid, box).fields(3)) + 5 * 30 * 50)
     shots = cluster.ShotCluster(None, None, None)

@@ -217,7 +217,7 @@ def test_a_timeline_that_no_shot_tells_is_damage(job, spans):
     workspace = Workspace(job.output.directory)
     path = workspace.root / "timeline.json"
     path.write_text(seal.sealed_text({"shot": 0, "spans": spans}, file="timeline", job=workspace.identity))
-    assert verify(job)[0] == [f"{path} is damaged: it tells no timeline"]
+    assert verify(job)[0] == [f"{path} is damaged: it tells of no timeline"]
 
 
 def test_a_timeline_of_other_tiers_than_the_plans_is_damage(job):

@@ -400,8 +400,14 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
 def test_the_examples_are_jobs(path):
     job = read_job(path)
     assert job.output.directory.parent == path.parent
-    if job.model.name is not None:
+    if job.model.dims == 2:
         assert "shots" in inspect(job)
+
+
+@pytest.mark.slow
+def test_the_example_in_three_dimensions_can_be_run():
+    job = read_job(Path(__file__).parents[3] / "examples" / "salt3d.toml")
+    assert "steps     2403 of" in inspect(job, gpus=1)
 
 
 def test_a_gpu_is_used_where_one_is_and_its_kernels_are(tmp_path, monkeypatch):

@@ -180,11 +180,11 @@ def failing(monkeypatch, shot, times):
     """Have the migration of one shot fail a number of times."""
     left, real = [times], work._run
 
-    def run(workspace, number, budget, tell):
+    def run(workspace, number, *about):
         if number == shot and left[0] > 0:
             left[0] -= 1
             raise MemoryError("no room for shot")
-        return real(workspace, number, budget, tell)
+        return real(workspace, number, *about)
 
     monkeypatch.setattr(work, "_run", run)
 
@@ -204,7 +204,7 @@ def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_pat
 
 
 def test_where_no_shot_is_migrated_the_first_reason_is_told(tmp_path, monkeypatch):
-    def run(workspace, number, budget, tell):
+    def run(workspace, number, *about):
         raise MemoryError(f"no room for shot {number}")
 
     monkeypatch.setattr(work, "_run", run)
@@ -215,11 +215,11 @@ def test_where_no_shot_is_migrated_the_first_reason_is_told(tmp_path, monkeypatc
 def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypatch):
     tried, real = [], work._run
 
-    def run(workspace, number, budget, tell):
+    def run(workspace, number, *about):
         tried.append(number)
         if number == 2:
             raise WaveError("a shot that makes no sense")
-        return real(workspace, number, budget, tell)
+        return real(workspace, number, *about)
 
     monkeypatch.setattr(work, "_run", run)
     survey = run_job(job_in(tmp_path))
@@ -237,7 +237,7 @@ def test_a_folder_for_snapshots_is_made(whole, tmp_path):
 def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path, monkeypatch):
     tried = []
 
-    def run(workspace, number, budget, tell):
+    def run(workspace, number, *about):
         tried.append(number)
         raise BudgetError("too small")
 

@@ -16,8 +16,8 @@ from forebay.wave import Grid, Shot, ricker
 from forebay.wave.files.formats import format_of, look_at_shots, read_field, read_shot, write_field, write_shots
 from forebay.wave.files.npy import load_array, load_arrays
 from forebay.wave.job.stack import PartialImage, tree_sum
-from forebay.wave.job.work import mute
 from forebay.wave.survey.geometry import Geometry, geometry_of, part_of, spread, windows
+from forebay.wave.survey.traces import mute
 
 
 @pytest.mark.parametrize("suffix", ["npy", "zarr"])

@@ -142,7 +142,7 @@ class CpuKernels:
         self.lead: tuple[int, ...] = () if shots is None else (shots,)
         self.window = grid.inside(radius)
         self._kind = (grid.ndim, radius, dtype)
-        self._table: LayerTable | None = None
+        self._known: list[LayerTable] = []
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Make an array of zeros."""
@@ -179,9 +179,9 @@ class CpuKernels:
     ) -> None:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
         speeds = squared if squared.ndim == p.ndim else [squared] * len(p)
-        for p_of, old_of, speed, known, changes in self._shots(p, p_old, speeds, pml, layers.changes):
-            if layers.sides:
-                table = self._table_of(layers, p_of.shape, weights)
+        tables = self._tables(layers, p, weights)
+        for p_of, old_of, speed, known, changes, table in self._shots(p, p_old, speeds, pml, layers.changes, tables):
+            if table is not None:
                 change(table, p_of, old_of, speed, known, changes, self.radius, back)
             advance(*self._kind, p_of.size >= MANY)(p_of, old_of, speed, weights)
 
@@ -202,11 +202,11 @@ class CpuKernels:
 
     def curvature(self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float) -> None:
         """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        scale = self.dtype.type(factor)
-        for total_of, other_of, p_of, changes in self._shots(total, other, p, layers.changes):
+        scale, tables = self.dtype.type(factor), self._tables(layers, p, weights)
+        for total_of, other_of, p_of, changes, table in self._shots(total, other, p, layers.changes, tables):
             curvature(*self._kind, p_of.size >= MANY)(total_of, other_of, p_of, weights, scale)
-            if layers.sides:
-                add(self._table_of(layers, p_of.shape, weights), total_of, other_of, changes, scale)
+            if table is not None:
+                add(table, total_of, other_of, changes, scale)
 
     def _shots(self, *arrays: Any) -> Iterable[tuple[Any, ...]]:
         """Take arrays apart by the shots of a batch; there may be none in the place of one."""
@@ -214,11 +214,14 @@ class CpuKernels:
             return [arrays]
         return zip(*(array if array is not None else [None] * self.lead[0] for array in arrays), strict=True)
 
-    def _table_of(self, layers: AcousticLayers, shape: tuple[int, ...], weights: Any) -> LayerTable:
-        """Return what the loops need to know of the layers, which are always the same."""
-        if self._table is None:
-            self._table = table_of(layers, shape, weights, self.radius)
-        return self._table
+    def _tables(self, layers: AcousticLayers, p: Any, weights: Any) -> Any:
+        """Return what the loops need to know of the layers, which are always the same; in a batch, of each shot's."""
+        if layers.sides and not self._known:
+            each = [layers.of_shot(number) for number in range(self.lead[0])] if self.lead else [layers]
+            shape = p.shape[len(self.lead) :]
+            self._known += [table_of(own, shape, weights, self.radius) for own in each]
+        known = self._known or None
+        return known if known is None or self.lead else known[0]
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""

@@ -256,8 +256,8 @@ class GpuKernels:
                 places = [number // unit for number in (side.start, side.count, side.lead, side.trail)]
                 offsets = [number // WORD for number in (side.offset, side.size, side.changed)]
                 table.append([axis, *places, *offsets, coefficients])
-                coefficients += side.coefficients.size
-            numbers = np.concatenate([side.coefficients.ravel() for side in layers.sides])
+                coefficients += side.coefficients.size // self._shots
+            numbers = np.concatenate([side.coefficients.reshape(self._shots, -1) for side in layers.sides], axis=1)
             self._described = self.put(np.array(table, np.int64)), self.put(numbers)
         return self._described
 
@@ -270,6 +270,7 @@ class GpuKernels:
         extents = {name: value for name, value in self._extents.items() if name != "chunk"}
         arguments = {"p": None, "memory": None, "changes": layers.changes, "coefficients": coefficients, "table": table}
         arguments |= {"remembered": layers.size // WORD, "reach": layers.reach // WORD}
+        arguments |= {"numbers": coefficients.size // self._shots}
         arguments |= extents | self._spacing(weights)
         name = "change_back" if back else "change"
         return self._launch(name, (-(-most // THREADS), len(layers.sides), self._shots), (THREADS,), arguments)

@@ -23,6 +23,7 @@ and with n_i = a psi_i the change is lap(m)_i + sum_j f_j (n_{i+1-j} - n_{i+j}),
 as the stencil does. Layers change a step by adding, so those of several axes and sides know nothing of each other.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -57,7 +58,7 @@ class Side:
     changed: int
     """where its changes begin in those of all layers"""
     coefficients: NDArray[np.floating]
-    """a, b, and both for the half points before; a row each"""
+    """a, b, and both for the half points before; a row each, in a batch for each shot"""
 
     @cached_property
     def size(self) -> int:
@@ -89,10 +90,21 @@ class AcousticLayers:
         """Values of all changes."""
         return sum(prod(side.reach) for side in self.sides)
 
+    def of_shot(self, number: int) -> "AcousticLayers":
+        """Return the layers of one shot of a batch."""
+        sides = (replace(side, coefficients=side.coefficients[number]) for side in self.sides)
+        return replace(self, sides=tuple(sides))
+
     def of_type(self, dtype: np.dtype[Any]) -> "AcousticLayers":
         """Return the same layers with coefficients of the fields' type."""
         sides = (replace(side, coefficients=side.coefficients.astype(dtype)) for side in self.sides)
         return replace(self, sides=tuple(sides))
+
+
+def together(layers: Sequence[AcousticLayers]) -> AcousticLayers:
+    """Join layers that differ in what velocity they are made for, one for each shot."""
+    sides = zip(*(own.sides for own in layers), strict=True)
+    return AcousticLayers(tuple(replace(own[0], coefficients=np.stack([s.coefficients for s in own])) for own in sides))
 
 
 def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> AcousticLayers:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels
-from forebay.wave.acoustic.layers import AcousticLayers, layers_of
+from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
@@ -80,14 +80,19 @@ class Acoustic(Physics):
         kernels = _kernels(_array(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
-        layers = layers_of(grid, self.halo, rows, self.dt, model.layer_velocity).of_type(dtype)
+        layers = {
+            velocity: layers_of(grid, self.halo, rows, self.dt, velocity).of_type(dtype)
+            for velocity in {each.layer_velocity for each in models}
+        }
+        own = [layers[each.layer_velocity] for each in self.batch or (model,)]
+        all_layers = together(own) if self.batch else own[0]
         derived = {
             "kernels": kernels,
             "rows": rows,
             "squared": kernels.put(
                 np.stack([squared[each] for each in self.batch]) if len(models) > 1 else squared[model]
             ),
-            "layers": replace(layers, changes=kernels.zeros((*kernels.lead, layers.reach))),
+            "layers": replace(all_layers, changes=kernels.zeros((*kernels.lead, all_layers.reach))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
         for name, value in derived.items():
@@ -107,8 +112,6 @@ class Acoustic(Physics):
                 "shots advance together in two dimensions, in models of one shape and spacing, with equal layers and "
                 "surface: give others one by one"
             )
-        if len({own.layer_velocity for own in models}) > 1:
-            raise WaveError("layers of these models are made for different velocities: give all of them one max_vel")
         return cls(first, dt, order, dtype, tuple(models))
 
     @staticmethod

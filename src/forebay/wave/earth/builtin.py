@@ -16,6 +16,8 @@ from forebay.wave.earth.strips import in_strips
 WATER = 1500.0
 """metres per second"""
 SALT = 4480.0
+STRIP = 2**20
+"""points that are made at a time: surfaces are small beside them, and threads seldom wait for each other"""
 
 Build = Callable[[np.random.Generator, float], Callable[[Any, Any, Any], Any]]
 
@@ -102,7 +104,7 @@ def make(
     def fill(part: slice) -> None:
         values[:, part] = velocity(z[:, None, None], x[part][None, :, None], y[None, None, :])
 
-    in_strips(fill, values.shape, axis=1)
+    in_strips(fill, values.shape, axis=1, points=STRIP)
     return Velocity(values.reshape(points), spacing, (0.0,) * len(points))
 
 

@@ -30,7 +30,7 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
     """
     if not hasattr(values, "__cuda_array_interface__"):
         values = np.asarray(values)
-    averaged = 1 / values.astype(np.float64) if slowness else values.astype(np.float64)
+    averaged = _converted(values, np.float64, inverse=slowness)
     for axis, step in enumerate(spacing):
         width = length / step
         if width > WIDEST:
@@ -38,7 +38,24 @@ def smooth(values: Any, spacing: Sequence[float], length: float, *, slowness: bo
         if width > NARROWEST and (reach := math.ceil(CUT * width)):
             # Beyond the edges values go on as they are there.
             averaged = _averaged(averaged, axis, width, mode="nearest", truncate=reach / width)
-    return (1 / averaged if slowness else averaged).astype(values.dtype)
+    return _converted(averaged, values.dtype, inverse=slowness)
+
+
+def _converted(values: Any, dtype: Any, *, inverse: bool) -> Any:
+    """Return values, or one over each, as another type; on the host by all cores."""
+
+    def convert(part: Any) -> Any:
+        return (1 / part.astype(np.float64) if inverse else part).astype(dtype)
+
+    if not isinstance(values, np.ndarray):
+        return convert(values)
+    converted = np.empty(values.shape, dtype)
+
+    def fill(strip: slice) -> None:
+        converted[strip] = convert(values[strip])
+
+    in_strips(fill, values.shape)
+    return converted
 
 
 def _averaged(values: Any, axis: int, width: float, **how: Any) -> Any:

@@ -10,8 +10,10 @@ POINTS = 2**18
 """of a strip, about: as many as stay in the cache of a core, and enough that starting it takes no time"""
 
 
-def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int = 0) -> None:
+def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int = 0, points: int = POINTS) -> None:
     """Call something with each strip of an array, a slice of one axis, in as many threads as there are cores.
+
+    Strips have about as many points as told, or the usual number.
 
     Examples
     --------
@@ -21,7 +23,7 @@ def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int =
     >>> bool((squares == numbers**2).all())
     True
     """
-    thick = max(1, POINTS * shape[axis] // max(math.prod(shape), 1))
+    thick = max(1, points * shape[axis] // max(math.prod(shape), 1))
     strips = [slice(start, min(start + thick, shape[axis])) for start in range(0, shape[axis], thick)]
     count = min(processors(), len(strips))
     if count < 2:

@@ -26,7 +26,7 @@ from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import Geometry, part_of, windows
-from forebay.wave.survey.points import ON_GRID, locate
+from forebay.wave.survey.points import ON_GRID, checked_positions
 from forebay.wave.survey.wavelet import highest_of_shots
 
 
@@ -126,7 +126,7 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
     for shot in range(geometry.count):
         try:
             for places in (geometry.sources[shot], geometry.receivers_of(shot)):
-                locate(places, grid, job.physics.order // 2, mirrored=job.physics.kind == "acoustic")
+                checked_positions(places, grid, mirrored=job.physics.kind == "acoustic")
         except WaveError as error:
             hints = ["geometry.max_offset leaves receivers out"]
             if job.model.velocity is not None:

@@ -216,8 +216,8 @@ class ShotCluster:
             return job.memory.budget
         limits = limits_of(self.client, try_shot)
         fields = part_of(workspace.described.grid, workspace.boxes[0]).fields(job.physics.order // 2)
-        traces = int((workspace.geometry.starts[1:] - workspace.geometry.starts[:-1]).max())
-        working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + GATHERS * traces * steps_of(workspace)[0]
+        gathers = GATHERS * workspace.geometry.most_receivers * steps_of(workspace)[0]
+        working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + gathers
         left = limits.budget - BYTES * working
         if left <= 0:
             raise BudgetError(

@@ -13,12 +13,13 @@ from forebay.errors import WaveError
 from forebay.units import Budget
 from forebay.wave.job.place import budget_of
 from forebay.wave.job.stack import PartialImage, finish
-from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of, without_spoilt
+from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, TriedOnShot, exact_parts, keep_pilot
 from forebay.wave.pilot import LADDER, SHARE, TriedBound, chosen_bound, codec_name, picture_error, try_bounds
 from forebay.wave.survey.geometry import Box
 from forebay.wave.survey.shot import Shot
+from forebay.wave.survey.traces import without_spoilt
 
 TIGHTER = 1 / 3
 """Of the bound that the second shot is looked at with: another, to know what lies between."""
@@ -103,7 +104,7 @@ class _Pilot:
 
         described = workspace.described
         budget = budget_of(described.job, described.device, self._left(box))
-        model, options = model_of(workspace, number), options_of(workspace)
+        model, options = model_of(workspace, number, workspace.fields("model", box)), options_of(workspace)
         exact, rows = try_bounds(shot, model, bounds, picture, budget=budget, **options)
         part = PartialImage(exact.image, exact.illumination, box)
         try:

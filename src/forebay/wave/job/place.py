@@ -1,6 +1,7 @@
 """Where the waves of a job are computed, what must be there for it, and what they may keep."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
 from typing import Any
 
@@ -72,6 +73,23 @@ def putter(device: str) -> Callable[[Any], Any]:
     return cupy.asarray  # type: ignore[no-any-return]
 
 
+def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which another thread computes on this thread's GPU, in a stream of its own."""
+    if device == "cpu":
+        return nullcontext
+    from forebay.cuda.driver import current_device, on_device
+    from forebay.cuda.stream import current, kept_streams
+
+    index = current_device().device_id
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        with on_device(index), kept_streams() as streams, current(streams.compute):
+            yield
+
+    return entered
+
+
 def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:
     """Return the job's budget, or the one that its worker was given, with half of what is free on the GPU it uses."""
     budget = job.memory.budget or fallback
@@ -88,3 +106,9 @@ def too_much(plan: Plan, budget: Budget) -> str:
         if tier in budget.tiers and needed > budget[tier]:
             return f"{to_text(needed)} of the {tier}, where {to_text(budget[tier])} are left"
     return ""
+
+
+def leaves(plan: Plan, tier: str, nbytes: int) -> bool:
+    """Tell whether a plan leaves so many bytes of its budget in a tier; one that has no budget leaves any."""
+    kept = (ROOM if plan.codec else 1) * plan.peak_bytes.get(tier, 0)
+    return tier not in plan.budget.tiers or kept + nbytes <= plan.budget[tier]

@@ -91,7 +91,18 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
     everything = arrays | vars(geometry)
     contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
     described = Description(
-        job, parameters, grid, sampling, inputs.wavelet.lead, inputs.step, device, inputs.notes, {}, contents, marks
+        job=job,
+        frozen=parameters,
+        grid=grid,
+        sampling=sampling,
+        lead=inputs.wavelet.lead,
+        step=inputs.step,
+        every=inputs.every,
+        device=device,
+        notes=inputs.notes,
+        inputs={},
+        contents=contents,
+        marks=marks,
     )
     _refuse_others(root, described.identity)
     _replace_inputs(root, arrays, geometry)

@@ -1,8 +1,9 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -11,21 +12,26 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError, CorruptionError, WaveError
+from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
+from forebay.tasks import ThreadTask, Workers
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.job.checks import sampled
+from forebay.wave.job.here import shots_here
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
-from forebay.wave.job.work import hopeless, steps_of, try_shot
+from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
+
+READERS = 4
+"""Threads that read images ahead of their sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +129,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
             _settle(workspace, budget, console)
             if client is None:
-                failed |= _here(workspace, todo, bars)
+                failed |= shots_here(workspace, todo, bars)
             else:
                 failed |= client.shots(workspace, todo, budget, bars)
         summaries = _summaries(workspace, failed)
@@ -133,7 +139,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         if client is not None:
             stack = client.stack(workspace, chosen, failed)
         else:
-            stack = tree_sum(_image_of(workspace, shot, failed) if shot in chosen else None for shot in range(count))
+            stack = tree_sum(_images(workspace, chosen, failed))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
@@ -235,6 +241,17 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
     }
 
 
+def _images(workspace: Workspace, chosen: set[int], failed: dict[int, str]) -> Iterator[PartialImage | None]:
+    """Read the images of shots in their order, some of them ahead by other threads; None where one is not summed."""
+    coming: deque[ThreadTask[PartialImage | None] | None] = deque()
+    with closing(Workers(READERS, "forebay-stack")) as readers:
+        for shot in range(workspace.geometry.count):
+            coming.append(readers.submit(_image_of, workspace, shot, failed) if shot in chosen else None)
+            while len(coming) > READERS or (coming and shot == workspace.geometry.count - 1):
+                image = coming.popleft()
+                yield None if image is None else image.result()
+
+
 def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
     """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
     try:
@@ -259,39 +276,3 @@ def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
     if reason:
         say(console, f"the plan of an earlier run {reason}: another one is made")
         workspace.forget_plan()
-
-
-def _here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
-    """Migrate shots one after the other in this process, and tell which failed and why."""
-    failed: dict[int, str] = {}
-    for shot in todo:
-        for left in reversed(range(workspace.described.job.run.retries + 1)):
-            reason, is_hopeless = _attempt(workspace, shot, bars)
-            if not reason:
-                break
-            again = left > 0 and not is_hopeless
-            bars.failed(shot, reason, again)
-            if not again:
-                failed[shot] = reason
-                break
-    return failed
-
-
-def _attempt(workspace: Workspace, shot: int, bars: ProgressBars) -> tuple[str, bool]:
-    """Migrate a shot; return what went wrong, if anything, and whether it would again, but raise what all would meet.
-
-    The error itself is let go: its frames hold the arrays of the shot.
-    """
-    try:
-        summary = try_shot(workspace.root, shot, workspace.run, tell=bars.steps)
-        workspace.take(shot)
-    except Exception as error:
-        workspace.take_failure(shot)
-        if isinstance(error, BudgetError) and workspace.plan() is None:
-            raise
-        return f"{type(error).__name__}: {error}", hopeless(error)
-    except BaseException:  # Ctrl-C, or SIGTERM on the command line
-        workspace.take_failure(shot)
-        raise
-    bars.finished(shot, summary["seconds"])
-    return "", False

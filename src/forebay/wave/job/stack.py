@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.survey.geometry import Box
 
@@ -45,11 +46,9 @@ class PartialImage:
             slice(min(first.start, second.start), max(first.stop, second.stop))
             for first, second in zip(self.box, other.box, strict=True)
         )
-        return PartialImage(
-            _placed(self.image, self.box, box) + _placed(other.image, other.box, box),
-            _placed(self.illumination, self.box, box) + _placed(other.illumination, other.box, box),
-            box,
-        )
+        images = [(self.image, self.box), (other.image, other.box)]
+        illuminations = [(self.illumination, self.box), (other.illumination, other.box)]
+        return PartialImage(_summed(images, box), _summed(illuminations, box), box)
 
     def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "PartialImage":
         """Fade both out towards those sides that lie inside of a model, within so many points of each axis.
@@ -72,16 +71,26 @@ class PartialImage:
     def spread(self, shape: tuple[int, ...]) -> "PartialImage":
         """Spread the same over the whole model."""
         box = tuple(slice(0, points) for points in shape)
-        return PartialImage(_placed(self.image, self.box, box), _placed(self.illumination, self.box, box), box)
+        if box == self.box:
+            return self
+        return PartialImage(_summed([(self.image, self.box)], box), _summed([(self.illumination, self.box)], box), box)
 
 
-def _placed(values: NDArray[Any], inner: Box, outer: Box) -> NDArray[Any]:
-    """Put values where they belong in a larger part, zeros around them."""
-    if inner == outer:
-        return values
-    whole = np.zeros([side.stop - side.start for side in outer], values.dtype)
-    whole[tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))] = values
-    return whole
+def _summed(parts: Sequence[tuple[NDArray[Any], Box]], outer: Box) -> NDArray[Any]:
+    """Add values where each belong in a larger part, zeros around them; by all cores."""
+    total = np.empty([side.stop - side.start for side in outer], np.result_type(*(values for values, _ in parts)))
+
+    def add(strip: slice) -> None:
+        total[strip] = 0
+        for values, inner in parts:
+            first = inner[0].start - outer[0].start
+            rows = slice(max(strip.start, first), min(strip.stop, first + len(values)))
+            across = tuple(slice(a.start - b.start, a.stop - b.start) for a, b in zip(inner, outer, strict=True))[1:]
+            if rows.start < rows.stop:
+                total[(rows, *across)] += values[rows.start - first : rows.stop - first]
+
+    in_strips(add, total.shape)
+    return total
 
 
 def finish(stack: PartialImage, grid: Grid, mute: float) -> NDArray[Any]:

@@ -7,6 +7,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -17,12 +18,11 @@ from numpy.typing import NDArray
 
 from forebay.errors import BudgetError, ForebayError, PlanError, StateError, WaveError
 from forebay.files import remove
+from forebay.tasks import ThreadTask
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
-from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import read_shot
-from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import data_dialect, medium_of
+from forebay.wave.job.inputs import Fields, data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
@@ -33,7 +33,7 @@ from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
-from forebay.wave.survey.wavelet import highest_of_shots
+from forebay.wave.survey.traces import mute, without_spoilt
 
 _ONE = threading.Lock()
 """A process works on one shot at a time: its loops take all its threads already."""
@@ -68,13 +68,69 @@ def try_shot(
         Hears of the progress.
     """
     workspace = Workspace(Path(root), run)
+    with writing_down(workspace, number):
+        migrated = migrated_shot(workspace, number, budget, threads, tell)
+        migrated.write(workspace)
+    return migrated.summary
+
+
+@contextmanager
+def writing_down(workspace: Workspace, number: int) -> Iterator[None]:
+    """Write down what goes wrong with a shot, for the run to take."""
     try:
-        with alone(threads):
-            return _run(workspace, number, budget, tell or (lambda shot, done: None))
+        yield
     except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
         with suppress(WaveError, OSError):  # of a run that is over nobody wants to know, and a full disk is told anyway
             workspace.fail(number, traceback.format_exc())
         raise
+
+
+@dataclass(frozen=True, eq=False)
+class ShotInputs:
+    """What is read of a shot before it is computed."""
+
+    media: dict[str, Fields]
+    """its part of the "model" that is migrated through and, where its data are modelled, of the "true" one"""
+    data: NDArray[Any] | None
+    """what its receivers heard, unless that is still to be modelled"""
+    dropped: int
+    """traces that are not finite"""
+
+
+@dataclass(frozen=True, eq=False)
+class MigratedShot:
+    """A shot that is computed, and not yet written."""
+
+    number: int
+    part: PartialImage
+    summary: dict[str, Any]
+    """what it tells of itself, but for its strength"""
+
+    def write(self, workspace: Workspace) -> None:
+        """Write its image for the run to take."""
+        summary = self.summary | {"strength": self.part.strength}
+        workspace.keep(self.number, faded(self.part, workspace), summary)
+
+
+def migrated_shot(
+    workspace: Workspace,
+    number: int,
+    budget: Budget | None = None,
+    threads: int | None = None,
+    tell: StepListener | None = None,
+    ahead: ThreadTask[ShotInputs] | None = None,
+) -> MigratedShot:
+    """Migrate one shot, of which `ahead` has what is read, or is reading it; parameters are those of `try_shot`."""
+    with alone(threads):
+        return _run(workspace, number, budget, tell or (lambda shot, done: None), ahead)
+
+
+def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
+    """Read a shot's part of the model, and its data, muted and without traces that are not finite; or model them."""
+    media = {medium: workspace.fields(medium, workspace.boxes[number]) for medium in ("model", "true")}
+    shot, is_read = shot_of(workspace, number), workspace.described.job.data.file is not None
+    data = data_of(workspace, number, shot, media["true"]) if is_read or models else None
+    return ShotInputs(media, *(without_spoilt(data) if is_read and data is not None else (data, 0)))
 
 
 @contextmanager
@@ -101,13 +157,22 @@ def steps_of(workspace: Workspace) -> tuple[int, int]:
     return steps, (2 if described.job.data.file is not None else 3) * steps
 
 
-def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepListener) -> dict[str, Any]:
+def _run(
+    workspace: Workspace,
+    number: int,
+    budget: Budget | None,
+    tell: StepListener,
+    ahead: ThreadTask[ShotInputs] | None,
+) -> MigratedShot:
     described, start = workspace.described, perf_counter()
     job = described.job
-    shot = shot_of(workspace, number)
-    data, dropped = data_of(workspace, number, shot), 0
-    if job.data.file is not None:
-        data, dropped = without_spoilt(data)
+    try:
+        inputs = inputs_of(workspace, number) if ahead is None else ahead.result()
+    except MemoryError:  # alone it may have room
+        inputs = inputs_of(workspace, number)
+    shot, data = shot_of(workspace, number), inputs.data
+    if data is None:
+        data = data_of(workspace, number, shot, inputs.media["true"])
     shot = shot.with_data(data)
     recorded = perf_counter()
     steps, all_steps = steps_of(workspace)
@@ -118,7 +183,7 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     migrated = partial(
         migrate,
         shot,
-        model_of(workspace, number),
+        model_of(workspace, number, inputs.media["model"]),
         **options_of(workspace),
         # It is seen here only to count.
         condition=lambda source, receiver, step: tell(number, all_steps - step),
@@ -136,10 +201,9 @@ def _run(workspace: Workspace, number: int, budget: Budget | None, tell: StepLis
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
     seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    told = {"steps": steps, "strength": part.strength, "dropped": dropped}
-    summary = {"shot": number} | seconds | _told(migration) | told
-    workspace.keep(number, faded(part, workspace), summary)
-    return dict(json.loads(json.dumps(summary)))
+    told = {"steps": steps, "dropped": inputs.dropped}
+    summary = {"shot": number} | seconds | _told(migration, job.data.file is None) | told
+    return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
 
 
 def _resumed(migrated: Callable[..., Migration], progress: Path) -> Migration:
@@ -161,24 +225,22 @@ def codec_of(workspace: Workspace) -> str | None:
     return memory.codec if found is None else found.codec
 
 
-def model_of(workspace: Workspace, number: int) -> Any:
-    """Return what the waves of a shot are migrated through, where they are computed."""
-    described, box = workspace.described, workspace.boxes[number]
-    fields = workspace.fields("model", box)
-    return medium_of(described.job, fields, part_of(described.grid, box), putter(described.device))
+def model_of(workspace: Workspace, number: int, fields: Fields) -> Any:
+    """Return what the waves of a shot travel through, where they are computed, from its part of the fields."""
+    described = workspace.described
+    return medium_of(described.job, fields, part_of(described.grid, workspace.boxes[number]), putter(described.device))
 
 
 def options_of(workspace: Workspace) -> dict[str, Any]:
     """Return what `migrate` is told of every shot, whatever is kept of its history."""
     described = workspace.described
     job = described.job
-    frequency = highest_of_shots(workspace.wavelet, described.sampling)
     directory = job.memory.directory or workspace.root
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return {
         "dt": described.step,
         "order": job.physics.order,
-        "every": job.imaging.every or imaging_interval(frequency, described.step),  # of all shots, which share a plan
+        "every": described.every,
         "images": (job.imaging.image,),
         "zero_phase": job.imaging.zero_phase,
         "directory": directory,
@@ -201,13 +263,16 @@ def check_finite(part: PartialImage, shot: Shot) -> None:
         )
 
 
-def _told(migration: Migration) -> dict[str, Any]:
-    """Return what a summary tells of a shot's reversal."""
+def _told(migration: Migration, is_modelled: bool) -> dict[str, Any]:
+    """Return what a summary tells of a shot's reversal; its data were modelled by one way forward more."""
     result, metrics = migration.result, migration.result.metrics
+    phases = dict(metrics.phases)
+    if is_modelled and metrics.advanced:
+        phases["modelled"] = phases["forward"] * result.plan.schedule.steps / metrics.advanced
     return {
         "reversal": metrics.seconds,
         "every": migration.every,
-        "phases": dict(metrics.phases),
+        "phases": phases,
         "peak": dict(metrics.peak),
         "moved": dict(metrics.moved),
         "ratio": metrics.mean_ratio if metrics.ratios else None,
@@ -230,8 +295,11 @@ def shot_of(workspace: Workspace, number: int) -> Shot:
     )
 
 
-def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
-    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for."""
+def data_of(workspace: Workspace, number: int, shot: Shot, true: Fields | None = None) -> NDArray[Any]:
+    """Read what a shot's receivers heard, or model it, and mute the direct wave where that is asked for.
+
+    Its part of the true model is read, unless it is given.
+    """
     described = workspace.described
     job = described.job
     if job.data.file is not None:
@@ -240,68 +308,20 @@ def data_of(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
         check_unchanged([job.data.file], described.marks)
         data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
     else:
-        data = _modelled(workspace, number, shot)
+        fields = workspace.fields("true", workspace.boxes[number]) if true is None else true
+        data = _modelled(workspace, number, shot, fields)
     if job.data.mute_velocity is None:
         return data
     return mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
 
 
-def _modelled(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
-    """Model what a shot's receivers hear in the true model; where progress is kept, once."""
-    described, box = workspace.described, workspace.boxes[number]
+def _modelled(workspace: Workspace, number: int, shot: Shot, true: Fields) -> NDArray[Any]:
+    """Model what a shot's receivers hear in its part of the true model; where progress is kept, once."""
+    described = workspace.described
     job, progress = described.job, workspace.progress(number)
     if (kept := kept_data(progress)) is not None:
         return kept
-    put = putter(described.device)
-    model = medium_of(job, workspace.fields("true", box), part_of(described.grid, box), put)
-    data = simulate(shot, model, dt=described.step, order=job.physics.order)
+    data = simulate(shot, model_of(workspace, number, true), dt=described.step, order=job.physics.order)
     if job.memory.checkpoint and workspace.run:
         keep_data(progress, data)
     return data
-
-
-def without_spoilt(data: NDArray[np.float32]) -> tuple[NDArray[np.float32], int]:
-    """Return data with zeros, which send nothing back, in traces that are not finite, and how many those are."""
-    spoilt = ~np.isfinite(data).all(axis=0)
-    if spoilt.all():
-        raise WaveError(
-            "none of its traces is finite: look at its data; of SEG-Y, data.sample_format and data.byte_order say how "
-            "samples are read"
-        )
-    return np.where(spoilt, np.float32(0), data), int(spoilt.sum())
-
-
-def mute(
-    data: NDArray[Any], shot: Shot, velocity: float, delay: float | None = None, time_zero: float = 0.0
-) -> NDArray[Any]:
-    """Silence each trace until the direct wave has passed.
-
-    Parameters
-    ----------
-    data
-        Samples by receivers.
-    shot
-        With their positions and the wavelet.
-    velocity
-        Of the direct wave, in metres per second.
-    delay
-        Seconds from the wave's time zero to its end; unless told, until the wavelet has had 99.9 % of its energy.
-    time_zero
-        Seconds after the first sample.
-    """
-    energy = np.cumsum(np.sum(np.reshape(shot.wavelet, (shot.samples, -1)) ** 2, axis=1))
-    if delay is None:
-        begin, end = (float(np.searchsorted(energy, share * energy[-1])) * shot.dt for share in (0.001, 0.999))
-        ramp = end - begin
-    else:
-        ramp, end = 0.5 * delay, time_zero + delay
-    away = np.linalg.norm(shot.receivers - shot.source.mean(axis=0), axis=1)
-    passed = away / velocity + end
-    times, muted = np.arange(len(data))[:, None] * shot.dt, np.empty_like(data)
-
-    def silence(part: slice) -> None:
-        late = np.clip((times - passed[part]) / max(ramp, shot.dt), 0, 1)
-        muted[:, part] = data[:, part] * np.sin(np.pi / 2 * late) ** 2
-
-    in_strips(silence, data.shape, axis=1)
-    return muted

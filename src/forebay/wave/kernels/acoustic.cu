@@ -304,10 +304,11 @@ struct Curvature {
 // Take what layers remember a step further, and tell what they change in it: a thread a line, a row of blocks a side.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ memory,
                                   float4* __restrict__ changes, const float* __restrict__ coefficients,
-                                  const u32* __restrict__ table, u32 remembered, u32 reach, int planes, int rows,
-                                  int words, int end, float w_z, float w_y, float w_x) {
+                                  const u32* __restrict__ table, u32 remembered, u32 reach, u32 numbers, int planes,
+                                  int rows, int words, int end, float w_z, float w_y, float w_x) {
     const i64 shot = shot_of(blockIdx.z);
-    p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
+    p += shot * planes * words, memory += shot * remembered;
+    changes += shot * reach, coefficients += shot * numbers;
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;
@@ -319,10 +320,11 @@ extern "C" __global__ void change(const float4* __restrict__ p, float4* __restri
 // Do so in a step back: the transpose.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ memory,
                                        float4* __restrict__ changes, const float* __restrict__ coefficients,
-                                       const u32* __restrict__ table, u32 remembered, u32 reach, int planes,
-                                       int rows, int words, int end, float w_z, float w_y, float w_x) {
+                                       const u32* __restrict__ table, u32 remembered, u32 reach, u32 numbers,
+                                       int planes, int rows, int words, int end, float w_z, float w_y, float w_x) {
     const i64 shot = shot_of(blockIdx.z);
-    p += shot * planes * words, memory += shot * remembered, changes += shot * reach;
+    p += shot * planes * words, memory += shot * remembered;
+    changes += shot * reach, coefficients += shot * numbers;
     const Side side = side_of(table, blockIdx.y);
     Line line;
     if (!line_of(side, blockIdx.x * blockDim.x + threadIdx.x, planes, rows, words, end, line)) return;

@@ -43,6 +43,11 @@ class Geometry:
         """Number of coordinates."""
         return int(self.sources.shape[1])
 
+    @property
+    def most_receivers(self) -> int:
+        """Number of receivers of the shot that has the most."""
+        return int(np.diff(self.starts).max())
+
     def receivers_of(self, shot: int) -> NDArray[np.float64]:
         """Return the positions of one shot's receivers."""
         return self.receivers[self.starts[shot] : self.starts[shot + 1]]

@@ -12,6 +12,8 @@ from forebay.wave.earth.strips import in_strips
 
 REACH = 16
 """Samples of the coarser sampling on each side that take part."""
+STRIP = 2**15
+"""points of a strip of traces, of which a core keeps the reach of a filter"""
 SHAPE = 9.0
 """Of the Kaiser window: waves up to 0.8 of the coarser Nyquist frequency pass within 0.001."""
 
@@ -61,7 +63,7 @@ class Resampler:
         from forebay.wave.kernels.traces import pull  # compiled when it is needed
 
         old, new = traces.reshape(self.samples, -1), out.reshape(self.new_samples, -1)
-        in_strips(lambda part: pull(old, *self._taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), axis=1)
+        in_strips(lambda part: pull(old, *self._taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
         return out
 
     def transpose(self, traces: NDArray[Any]) -> NDArray[Any]:
@@ -72,5 +74,5 @@ class Resampler:
         from forebay.wave.kernels.traces import push
 
         new, old = traces.reshape(self.new_samples, -1), out.reshape(self.samples, -1)
-        in_strips(lambda part: push(new, *self._taps, old, part.start, part.stop), (2 * REACH, new.shape[1]), axis=1)
+        in_strips(lambda part: push(new, *self._taps, old, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
         return out

@@ -37,6 +37,8 @@ class Description:
     """samples of the wavelet before the time zero of the data"""
     step: float
     """seconds of a step: the same for all shots, whatever their part of the model"""
+    every: int
+    """steps from one contribution to an image to the next: the same for all shots, which share a plan"""
     device: str
     """where waves are computed, "cpu" or "gpu": for all shots the same, since both round differently"""
     notes: list[str]

@@ -4,7 +4,6 @@ The images are in `pilot.npz`. The bound, and what it was found by, is in `pilot
 there is whole.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 from forebay.files import sync
 from forebay.wave.files.npy import load_arrays
 from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.workspace.seal import damaged, open_archive, open_text, seal_archive, sealed_text
+from forebay.wave.job.workspace.seal import damaged, open_archive, open_told, seal_archive, sealed_text
 from forebay.wave.job.workspace.told import ToldPilot
 from forebay.wave.job.workspace.workspace import Workspace
 
@@ -57,13 +56,9 @@ class PilotResult:
 def pilot_of(workspace: Workspace) -> PilotResult | None:
     """Return what the pilot found, once it has."""
     path = workspace.root / "pilot.json"
-    if not path.exists():
+    told = open_told(path, ToldPilot, file="pilot", job=workspace.identity)
+    if told is None:
         return None
-    content = open_text(path, file="pilot", job=workspace.identity)
-    try:
-        told = ToldPilot.model_validate_json(json.dumps(content))
-    except ValueError as error:
-        raise damaged(path, "it tells of no pilot") from error
     if any(entry[0] >= workspace.geometry.count for entry in told.tried):
         raise damaged(path, "it tells of shots that the job has not")
     return PilotResult(told.codec, [TriedOnShot(*entry) for entry in told.tried])

@@ -9,11 +9,15 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
+
+from pydantic import BaseModel
 
 from forebay.checksums import checksum_of
 from forebay.errors import CorruptionError, WaveError
+
+Told = TypeVar("Told", bound=BaseModel)
 
 FORMAT = 2
 """Of sealed files; another one must keep where its checksum stands and how it is made, to be told from damage."""
@@ -70,6 +74,17 @@ def open_text(path: Path, **whose: Any) -> dict[str, Any]:
         raise damaged(path, "its checksum does not match")
     _check(path, seal, whose)
     return dict(content)
+
+
+def open_told(path: Path, kind: type[Told], *, file: str, job: str) -> Told | None:
+    """Read what sealed JSON tells of one kind; return None where there is no file, and refuse other contents."""
+    if not path.exists():
+        return None
+    content = open_text(path, file=file, job=job)
+    try:
+        return kind.model_validate_json(json.dumps(content))
+    except ValueError as error:
+        raise damaged(path, f"it tells of no {file}") from error
 
 
 def seal_archive(path: Path, **whose: Any) -> None:

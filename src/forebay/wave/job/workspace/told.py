@@ -62,6 +62,7 @@ class ToldJob(BaseModel):
     sampling: Positive
     lead: Count
     step: Positive
+    every: Several
     device: Literal["cpu", "gpu"]
     notes: list[str]
     inputs: dict[str, str]

@@ -48,6 +48,7 @@ from forebay.wave.job.workspace.seal import (
     damaged,
     open_archive,
     open_text,
+    open_told,
     seal_archive,
     sealed_text,
 )
@@ -157,13 +158,9 @@ class Workspace:
     def timeline(self) -> tuple[int, list[Span]] | None:
         """Return the shot that made the plan, and what it did when."""
         path = self.root / "timeline.json"
-        if not path.exists():
+        told = open_told(path, ToldTimeline, file="timeline", job=self.identity)
+        if told is None:
             return None
-        content = open_text(path, file="timeline", job=self.identity)
-        try:
-            told = ToldTimeline.model_validate_json(json.dumps(content))
-        except ValueError as error:
-            raise damaged(path, "it tells no timeline") from error
         links = {int(span[0].split()[1]) for span in told.spans if " " in span[0]}
         if max(links, default=0) >= self._tiers():
             raise damaged(path, "it tells of tiers that the plan has not")
