@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError
+from forebay.checksums import checksum_of, raw_bytes
+from forebay.errors import StateError, WaveError
 from forebay.wave.advice import WaveWarning, advice
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
@@ -91,16 +92,22 @@ class Adjoint:
     def kept_with(self, sums: Images) -> tuple[Callable[[BinaryIO], None], Callable[[BinaryIO], None]]:
         """Return what saves this wave and images made of it into a file, and what loads them: `adjoint` of `reverse`.
 
-        What is loaded replaces the arrays of both.
+        What is loaded replaces the arrays of both. It is refused where receivers sent back something else.
         """
         kernels, names = self.loop.kernels, sorted(self.state)
+        identity = checksum_of([raw_bytes(kernels.get(self.sent)), " ".join(sums).encode()])
 
         def save(file: BinaryIO) -> None:
+            np.save(file, np.array(identity))
             np.save(file, np.int64(self.step))
             for array in (*(self.state[name] for name in names), *(array for pair in sums.values() for array in pair)):
                 np.save(file, kernels.get(array))
 
         def load(file: BinaryIO) -> None:
+            if str(np.load(file)) != identity:
+                raise StateError(
+                    "the progress is of other data, or of other images: go on with those, or name another directory"
+                )
             self.step = int(np.load(file))
             self.state = {name: kernels.put(np.load(file)) for name in names}
             for name in sums:

@@ -111,6 +111,7 @@ def migrate(
     **reversal
         For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
         directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
+        One with other data, model or images is refused.
         What `condition` writes is its own to keep. Of several shots, the bound of a codec is relative to the range of
         all of them.
 

@@ -13,7 +13,7 @@ import pytest
 from tests.wave.job.jobs import count_steps, job_text, same_images
 
 from forebay.engine.resume import decision
-from forebay.errors import WaveError
+from forebay.errors import StateError, WaveError
 from forebay.wave import AcousticModel, ElasticModel, Grid, Shot, migrate, ricker
 from forebay.wave.job import parse, run_job
 from forebay.wave.job.workspace import Workspace, shot_progress
@@ -75,6 +75,20 @@ def test_a_shot_that_is_killed_goes_on_and_loses_a_segment(model, budget, share,
     in_memory = budget == "20MB"
     segment = 2 * STEPS // 30  # forward and back, of the 32 at most
     assert worked["done"] - steps <= segment + 1 + (min(STEPS, (1 - share) * steps) if in_memory else 0)
+
+
+def test_progress_with_other_data_is_not_gone_on_with(worked, tmp_path):
+    heard = np.random.default_rng(0).normal(size=(STEPS, 15)).cumsum(axis=0).astype(np.float32)
+    shot = Shot((30, 150), [(30, x) for x in range(0, 300, 20)], ricker(8, 0.002, STEPS, 0.12), 0.002, heard)
+    options = {"dt": 0.002, "every": 2, "budget": "20MB", "resume": tmp_path / "killed"}
+    worked["left"] = int(1.8 * STEPS)  # on the way back
+    with pytest.raises(Killed):
+        migrate(shot, ACOUSTIC, **options)
+    worked["left"] = 10**9
+    for other in ({"shot": shot.with_data(2 * heard)}, {"shot": shot, "zero_phase": True}):
+        with pytest.raises(StateError, match="the progress is of other data"):
+            migrate(model=ACOUSTIC, **other, **options)
+    assert "resumed" in migrate(shot, ACOUSTIC, **options).result.note
 
 
 MEMORY = 'host = "4MB"\ncheckpoint = true'

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from tests.wave.job.jobs import SAMPLING, SHOTS, TEXT, same_images
 
+from forebay.cuda.available import gpu_count
 from forebay.units import Budget
-from forebay.wave.job import parse, run_job, work
-from forebay.wave.job.here import room_for_two
+from forebay.wave.job import here, parse, run_job, work
+from forebay.wave.job.here import models_ahead, room_for_two
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import Geometry
 
@@ -96,8 +97,23 @@ def test_ctrl_c_waits_until_the_shot_before_is_written(recorded, monkeypatch):
 
 
 KEPT = 1000
-HELD = 4 * ((6 + 2) * 50 + 3 * 7 * 20)
-"""Bytes: image and illumination with two fades of each, fields, and 7 traces of 20 samples, read, finite and muted."""
+HELD = 4 * ((6 + 2) * 50 + 3 * 7 * 30)
+"""Bytes: image and illumination with two fades of each, fields, and 7 traces of 30 steps, read, finite and muted."""
+MODELLED = 2 * 500 + 4 * 7 * 30
+"""Bytes of a GPU: two states, and what is heard."""
+
+
+def workspace_with(budget, codec=None, **described):
+    """Return as much of a workspace as tells what has room in the budget of its plan."""
+    plan = SimpleNamespace(codec=codec, budget=budget, peak_bytes=dict.fromkeys(budget.tiers, KEPT), state_bytes=500)
+    told = {"inputs": ["model/velocity.npy", "true/velocity.npy"], "sampling": 1.5, "step": 1.0, **described}
+    return SimpleNamespace(
+        plan=lambda: plan,
+        described=SimpleNamespace(job=SimpleNamespace(data=SimpleNamespace(file=told.pop("file", None))), **told),
+        boxes=[(slice(0, 5), slice(10, 20))],
+        geometry=Geometry(np.zeros((2, 2)), np.zeros((10, 2)), np.array([0, 3, 10]), np.arange(10)),
+        wavelet=np.zeros(20),
+    )
 
 
 @pytest.mark.parametrize(
@@ -110,16 +126,39 @@ HELD = 4 * ((6 + 2) * 50 + 3 * 7 * 20)
     ],
 )
 def test_what_is_read_and_written_meanwhile_has_room_in_the_budget(budget, codec, fits):
-    plan = SimpleNamespace(codec=codec, budget=budget, peak_bytes=dict.fromkeys(budget.tiers, KEPT))
-    workspace = SimpleNamespace(
-        plan=lambda: plan,
-        described=SimpleNamespace(inputs=["model/velocity.npy", "true/velocity.npy", "wavelet.npy"]),
-        boxes=[(slice(0, 5), slice(10, 20))],
-        geometry=Geometry(np.zeros((2, 2)), np.zeros((10, 2)), np.array([0, 3, 10]), np.arange(10)),
-        wavelet=np.zeros(20),
-    )
-    assert room_for_two(workspace) == fits
+    assert room_for_two(workspace_with(budget, codec)) == fits
+
+
+@pytest.mark.parametrize(
+    ("device", "file", "left", "ahead"),
+    [
+        ("gpu", None, MODELLED, True),
+        ("gpu", None, MODELLED - 1, False),
+        ("gpu", "shots.npy", MODELLED, False),
+        ("cpu", None, MODELLED, False),
+    ],
+)
+def test_a_gpu_with_room_models_the_next_shot(device, file, left, ahead):
+    budget = Budget(device=KEPT + left, host=10**6)
+    assert models_ahead(workspace_with(budget, device=device, file=file)) == ahead
 
 
 def test_nothing_overlaps_before_there_is_a_plan():
     assert not room_for_two(SimpleNamespace(plan=lambda: None))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(gpu_count() == 0, reason="no GPU")
+def test_a_gpu_that_models_the_next_shot_beside_this_one_gives_the_same_bits(tmp_path, monkeypatch):
+    text = TEXT.replace('device = "cpu"', 'device = "gpu"').replace('host = "4MB"', 'device = "40MB"\nhost = "40MB"')
+    modelled, real = [], work._modelled
+
+    def model(workspace, number, *about):
+        modelled.append((number, threading.current_thread().name))
+        return real(workspace, number, *about)
+
+    monkeypatch.setattr(work, "_modelled", model)
+    both = run_job(parse(text, tmp_path))
+    assert {shot for shot, thread in modelled if thread.startswith("forebay-read")} == set(range(2, SHOTS))
+    monkeypatch.setattr(here, "room_for_two", lambda workspace: False)
+    assert same_images(run_job(parse(text.replace('"out"', '"alone"'), tmp_path)), both)

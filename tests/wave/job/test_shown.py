@@ -78,12 +78,18 @@ def test_the_table_of_shots_tells_of_tiers_and_codecs_that_were_used():
 
 
 @pytest.mark.parametrize(("resumed", "run"), [(0, "12 s, 1.5 times that of its kernels"), (1, "12 s")])
-def test_the_time_of_kernels_is_told_beside_the_clock(resumed, run):
-    shot = {**SHOT, "phases": {"modelled": 1.0, "forward": 1.0, "backward": 2.0, "stall": 9.0}}
-    workspace = SimpleNamespace(described=SimpleNamespace(device="gpu"))
-    survey = SimpleNamespace(summaries=[shot, shot], resumed=resumed, seconds=12.0, workspace=workspace)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
+    first, second = (
+        {**SHOT, "shot": shot, "phases": {"forward": 1.0, "backward": 2.0, "stall": 9.0}} for shot in (0, 1)
+    )
+    first["phases"]["modelled"] = 1.0
+    # A GPU computes two shots at a time, and all count as the one that made the plan; a CPU one after the other.
+    second["phases"] |= {"modelled": 3.0, "forward": 3.0} if device == "gpu" else {"modelled": 1.0}
+    workspace = SimpleNamespace(described=SimpleNamespace(device=device), timeline=lambda: (0, []))
+    survey = SimpleNamespace(summaries=[first, second], resumed=resumed, seconds=12.0, workspace=workspace)
     assert times_of(survey) == [
-        ("kernels on the GPU", "8 s of steps, modelled, forward and back"),
+        (f"kernels on the {device.upper()}", "8 s of steps, modelled, forward and back"),
         ("seconds of all shots", "7 s, of which 2.5 s for data"),
         ("this run", run),
     ]

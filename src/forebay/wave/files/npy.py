@@ -1,9 +1,11 @@
 """Arrays in NumPy's own files, read from as many threads as like.
 
 NumPy has Python parse the header of each array, and Python before 3.11.8 and 3.12.2 counts the depth of a parse for
-all threads together: where two parse at once it now and then raises SystemError. So one thread reads at a time.
+all threads together: where two parse at once it now and then raises SystemError. So one thread reads at a time there.
 """
 
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,7 +15,8 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError, reading
 
-_LOCK = Lock()
+_SAFE = sys.version_info >= (3, 12, 2) or (3, 11, 8) <= sys.version_info < (3, 12)
+_LOCK = nullcontext() if _SAFE else Lock()
 
 
 def load_array(path: Path) -> NDArray[Any]:

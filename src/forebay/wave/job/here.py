@@ -1,4 +1,8 @@
+<<<<<<< HEAD
 """Shots in this process: many together, or while one is computed, the next one is read and the last one written."""
+=======
+"""Shots in this process: while one is computed, the next is read, or modelled by a GPU, and the last one written."""
+>>>>>>> main
 
 import math
 import warnings
@@ -12,7 +16,11 @@ from forebay.errors import BudgetError
 from forebay.planner import Plan
 from forebay.tasks import ThreadTask, Workers
 from forebay.wave.advice import WaveWarning
+<<<<<<< HEAD
 from forebay.wave.job.place import batch_of, budget_of, leaves
+=======
+from forebay.wave.job.place import leaves, stream_apart
+>>>>>>> main
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.work import (
     MigratedShot,
@@ -23,10 +31,13 @@ from forebay.wave.job.work import (
     hopeless,
     inputs_of,
     migrated_shot,
+<<<<<<< HEAD
     model_of,
     muted,
     options_of,
     shot_of,
+=======
+>>>>>>> main
     steps_of,
     writing_down,
 )
@@ -39,6 +50,8 @@ IMAGES = 6
 """Arrays of an image's size that are held until a shot is written: image and illumination, and what fades them out."""
 GATHERS = 3
 """Arrays of the size of a shot's data that are held when they are read: as in the file, finite, and muted."""
+STATES = 2
+"""Bytes of a GPU that modelling works with, in those of its state: with what it travels through."""
 BYTES = 4
 """of a number"""
 
@@ -67,6 +80,7 @@ class _Shots:
 
     def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars) -> None:
         self.workspace, self.bars = workspace, bars
+        self.stream = stream_apart(workspace.described.device)
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
         self.ahead: dict[int, ThreadTask[ShotInputs]] = {}
         """what is read of shots to come"""
@@ -104,13 +118,18 @@ class _Shots:
         while self.waiting:
             attempt, overlaps = self.waiting.popleft(), room_for_two(self.workspace)
             if overlaps and self.waiting and (coming := self.waiting[0].shot) not in self.ahead:
-                self.ahead[coming] = reader.submit(inputs_of, self.workspace, coming)
+                self.ahead[coming] = reader.submit(self._read, coming)
             migrated = self._compute(attempt)
             self._settle()
             if migrated:
                 self.behind = attempt, writer.submit(_write, self.workspace, migrated)
             if not overlaps or not self.waiting:
                 self._settle()  # before the next one begins, which may need its plan
+
+    def _read(self, shot: int) -> ShotInputs:
+        """Read a shot; a GPU with room for it models its data beside another one."""
+        with self.stream():
+            return inputs_of(self.workspace, shot, models=models_ahead(self.workspace))
 
     def _compute(self, attempt: Attempt) -> list[MigratedShot]:
         """Migrate a shot; return none where it fails."""
@@ -195,10 +214,20 @@ def room_for_two(workspace: Workspace) -> bool:
     plan = workspace.plan()
     if plan is None:  # the first shot makes it; with checkpoints each has its own
         return False
-    fields = sum(name.startswith(("model/", "true/")) for name in workspace.described.inputs)
+    described, geometry = workspace.described, workspace.geometry
+    fields = sum(name.startswith(("model/", "true/")) for name in described.inputs)
     points = math.prod(side.stop - side.start for side in workspace.boxes[0])
-    gathers = GATHERS * workspace.geometry.most_receivers * len(workspace.wavelet)
+    gathers = GATHERS * geometry.most_receivers * max(len(workspace.wavelet), steps_of(workspace)[0])
     return leaves(plan, "host", BYTES * ((IMAGES + fields) * points + gathers))
+
+
+def models_ahead(workspace: Workspace) -> bool:
+    """Tell whether a GPU has room to model the data of the next shot beside this one; on a CPU both would be slower."""
+    plan, described = workspace.plan(), workspace.described
+    if plan is None or described.device == "cpu" or described.job.data.file is not None:
+        return False
+    heard = BYTES * workspace.geometry.most_receivers * steps_of(workspace)[0]
+    return leaves(plan, "device", STATES * plan.state_bytes + heard)
 
 
 def _write(workspace: Workspace, migrated: list[MigratedShot]) -> float:

@@ -34,7 +34,9 @@ MOST_SAMPLES = 10**8
 ROUNDED = 0.1
 """metres by which headers may have rounded a position out of the model"""
 CUT_OFF = 0.02
-"""Of a wavelet's largest value: what it may still have where the data end."""
+"""Of a Ricker wavelet's largest value: what it may still have where the data end."""
+CUT_OFF_IN_FILE = 0.1
+"""The same of one that was recorded, whose end is not that quiet."""
 EARLIEST = 10
 """times the length of the data that a wavelet may begin before them"""
 
@@ -277,7 +279,7 @@ def _wavelet_of_file(
     largest, last = np.abs(values).max(axis=0), np.abs(values[-1])
     if (largest == 0).any():
         raise WaveError(f"wavelet.file: expected a wavelet that sends something; {_whose(largest == 0)} is zero")
-    if (cut := last > CUT_OFF * largest).any():
+    if (cut := last > CUT_OFF_IN_FILE * largest).any():
         share = last[np.argmax(cut)] / largest[np.argmax(cut)]
         raise WaveError(
             f"wavelet.file: expected a wavelet that is over with the data; {_whose(cut)} still has {share:.1%} of its "

@@ -1,7 +1,12 @@
 """Where the waves of a job are computed, what must be there for it, and what they may keep."""
 
+<<<<<<< HEAD
 import math
 from collections.abc import Callable
+=======
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+>>>>>>> main
 from importlib.util import find_spec
 from typing import Any
 
@@ -78,6 +83,23 @@ def putter(device: str) -> Callable[[Any], Any]:
     import cupy
 
     return cupy.asarray  # type: ignore[no-any-return]
+
+
+def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which another thread computes on this thread's GPU, in a stream of its own."""
+    if device == "cpu":
+        return nullcontext
+    from forebay.cuda.driver import current_device, on_device
+    from forebay.cuda.stream import current, kept_streams
+
+    index = current_device().device_id
+
+    @contextmanager
+    def entered() -> Iterator[None]:
+        with on_device(index), kept_streams() as streams, current(streams.compute):
+            yield
+
+    return entered
 
 
 def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:

@@ -1,8 +1,9 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
 import warnings
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -13,6 +14,7 @@ from rich.console import Console
 from forebay.cuda.available import gpu_count
 from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
+from forebay.tasks import ThreadTask, Workers
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
@@ -27,6 +29,9 @@ from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
 from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
+
+READERS = 4
+"""Threads that read images ahead of their sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +139,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         if client is not None:
             stack = client.stack(workspace, chosen, failed)
         else:
-            stack = tree_sum(_image_of(workspace, shot, failed) if shot in chosen else None for shot in range(count))
+            stack = tree_sum(_images(workspace, chosen, failed))
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
@@ -234,6 +239,17 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
         "or set imaging.include_outliers"
         for shot, times in found.items()
     }
+
+
+def _images(workspace: Workspace, chosen: set[int], failed: dict[int, str]) -> Iterator[PartialImage | None]:
+    """Read the images of shots in their order, some of them ahead by other threads; None where one is not summed."""
+    coming: deque[ThreadTask[PartialImage | None] | None] = deque()
+    with closing(Workers(READERS, "forebay-stack")) as readers:
+        for shot in range(workspace.geometry.count):
+            coming.append(readers.submit(_image_of, workspace, shot, failed) if shot in chosen else None)
+            while len(coming) > READERS or (coming and shot == workspace.geometry.count - 1):
+                image = coming.popleft()
+                yield None if image is None else image.result()
 
 
 def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:

@@ -92,7 +92,7 @@ class ShotInputs:
     media: dict[str, Fields]
     """its part of the "model" that is migrated through and, where its data are modelled, of the "true" one"""
     data: NDArray[Any] | None
-    """what its receivers heard, unless that is modelled"""
+    """what its receivers heard, unless that is still to be modelled"""
     dropped: int
     """traces that are not finite"""
 
@@ -125,12 +125,12 @@ def migrated_shot(
         return _run(workspace, number, budget, tell or (lambda shot, done: None), ahead)
 
 
-def inputs_of(workspace: Workspace, number: int) -> ShotInputs:
-    """Read a shot's part of the model, and its data, muted and without traces that are not finite."""
+def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
+    """Read a shot's part of the model, and its data, muted and without traces that are not finite; or model them."""
     media = {medium: workspace.fields(medium, workspace.boxes[number]) for medium in ("model", "true")}
-    if workspace.described.job.data.file is None:
-        return ShotInputs(media, None, 0)
-    return ShotInputs(media, *without_spoilt(data_of(workspace, number, shot_of(workspace, number))))
+    shot, is_read = shot_of(workspace, number), workspace.described.job.data.file is not None
+    data = data_of(workspace, number, shot, media["true"]) if is_read or models else None
+    return ShotInputs(media, *(without_spoilt(data) if is_read and data is not None else (data, 0)))
 
 
 @contextmanager
@@ -166,7 +166,10 @@ def _run(
 ) -> MigratedShot:
     described, start = workspace.described, perf_counter()
     job = described.job
-    inputs = inputs_of(workspace, number) if ahead is None else ahead.result()
+    try:
+        inputs = inputs_of(workspace, number) if ahead is None else ahead.result()
+    except MemoryError:  # alone it may have room
+        inputs = inputs_of(workspace, number)
     shot, data = shot_of(workspace, number), inputs.data
     if data is None:
         data = data_of(workspace, number, shot, inputs.media["true"])
