@@ -1,8 +1,4 @@
-<<<<<<< HEAD
-"""Shots in this process: many together, or while one is computed, the next one is read and the last one written."""
-=======
-"""Shots in this process: while one is computed, the next is read, or modelled by a GPU, and the last one written."""
->>>>>>> main
+"""Shots in this process: many together; or the next one read or modelled, and the last written, beside one."""
 
 import math
 import warnings
@@ -16,11 +12,7 @@ from forebay.errors import BudgetError
 from forebay.planner import Plan
 from forebay.tasks import ThreadTask, Workers
 from forebay.wave.advice import WaveWarning
-<<<<<<< HEAD
-from forebay.wave.job.place import batch_of, budget_of, leaves
-=======
-from forebay.wave.job.place import leaves, stream_apart
->>>>>>> main
+from forebay.wave.job.place import batch_of, budget_of, leaves, stream_apart
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.work import (
     MigratedShot,
@@ -31,13 +23,10 @@ from forebay.wave.job.work import (
     hopeless,
     inputs_of,
     migrated_shot,
-<<<<<<< HEAD
     model_of,
     muted,
     options_of,
     shot_of,
-=======
->>>>>>> main
     steps_of,
     writing_down,
 )

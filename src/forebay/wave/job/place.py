@@ -1,12 +1,8 @@
 """Where the waves of a job are computed, what must be there for it, and what they may keep."""
 
-<<<<<<< HEAD
 import math
-from collections.abc import Callable
-=======
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
->>>>>>> main
 from importlib.util import find_spec
 from typing import Any
 
