@@ -91,9 +91,9 @@ class _Shots:
             count, shots = len(batch), [attempt.shot for attempt in batch]
             try:
                 migrated, plans[count] = _together(self.workspace, shots, plans.get(count), self.bars.steps)
-            except Exception:
+            except Exception as error:
                 left += batch
-                self.bars.steps(shots[0], 0)
+                self.bars.failed(shots[0], f"with {count - 1} others: {type(error).__name__}: {error}", again=True)
                 continue
             for attempt, shot in zip(batch, migrated, strict=True):
                 try:

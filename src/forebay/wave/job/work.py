@@ -197,10 +197,10 @@ def _run(
     )
     migration = _resumed(migrated, workspace.progress(number)) if job.memory.checkpoint else migrated()
     seconds = perf_counter() - start, recorded - start
-    migrated_alone = finished_shot(workspace, number, shot, migration, seconds, inputs.dropped)
+    finished = finished_shot(workspace, number, shot, migration, seconds, inputs.dropped)
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
-    return migrated_alone
+    return finished
 
 
 def finished_shot(
@@ -333,10 +333,8 @@ def data_of(workspace: Workspace, number: int, shot: Shot, true: Fields | None =
 
 def muted(workspace: Workspace, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
     """Mute the direct wave in modelled or recorded data, where that is asked for."""
-    described, table = workspace.described, workspace.described.job.data
-    if table.mute_velocity is None:
-        return data
-    return mute(data, shot, table.mute_velocity, table.mute_delay, described.lead * shot.dt)
+    table, zero = workspace.described.job.data, workspace.described.lead * shot.dt
+    return data if table.mute_velocity is None else mute(data, shot, table.mute_velocity, table.mute_delay, zero)
 
 
 def _modelled(workspace: Workspace, number: int, shot: Shot, true: Fields) -> NDArray[Any]:
