@@ -32,6 +32,7 @@ format: .venv/.test
 
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+	-$(BIN)/python -m pip install --quiet --upgrade pip  # the one of a Python reads indices for twice as long
 
 .venv/.demo: .venv/bin/python pyproject.toml
 	$(INSTALL) ".[wave,codecs,plots]"

@@ -54,6 +54,7 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+        gc.set_threshold(20_000, 20, 20)  # looks for cycles took a twentieth of all time
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,11 @@ def test_options_that_are_a_benchmarks_own_reach_it(monkeypatch, tmp_path):
     assert out.read_text().endswith(f"['--output', {str(out)!r}, '-n', '3', '--quick', '--tiny']".lstrip("["))
 
 
+LONG = {"chunks", "devito_memory", "footprint", "jax_loop", "rtm", "torch_fit", "torch_loop"}
+"""Benchmarks whose tiny form takes longest; `forebay bench --all --tiny` runs them beside the tests."""
+TINY = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in NAMES]
+
+
 def script(path, *arguments, cwd):
     command = [sys.executable, str(path), *map(str, arguments)]
     own = {
@@ -79,7 +84,7 @@ def script(path, *arguments, cwd):
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=os.environ | own)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", TINY)
 def test_a_tiny_benchmark_ends_and_writes_the_one_schema(name, tmp_path):
     out = tmp_path / "out.json"
     run = script(FOLDER / f"{name}.py", "--tiny", "--output", out, cwd=tmp_path)

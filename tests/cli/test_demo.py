@@ -32,8 +32,8 @@ SMALL = (
 )
 
 
-@pytest.fixture(scope="module")
-def imaged(tmp_path_factory):
+@pytest.fixture(scope="module", params=[pytest.param("small", marks=pytest.mark.slow)])
+def imaged(request, tmp_path_factory):
     """Run the demo at less than half its resolution with three shots; give its survey, folder and what it printed."""
     folder, console = tmp_path_factory.mktemp("demo"), Console(width=200)
     with console.capture() as printed:

@@ -24,6 +24,7 @@ def example(name):
     return module
 
 
+@pytest.mark.slow
 def test_acoustic_images_are_the_same_whatever_is_kept():
     migrate = example("devito_acoustic_rtm").migrate
     kept, _ = migrate(shape=(81, 71), steps=150, budget="40MB", schedule="storeall")

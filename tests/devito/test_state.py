@@ -161,7 +161,7 @@ def test_points_outside_keep_all_slots_alive_whenever_they_add(grid, time_order)
 @pytest.mark.parametrize(
     ("options", "where", "slots"),
     [
-        ({}, 5.3, 2),
+        pytest.param({}, 5.3, 2, marks=pytest.mark.slow),
         pytest.param({}, 0.0, 2, marks=pytest.mark.slow),
         ({}, -0.4, 3),
         pytest.param({"interpolation": "sinc", "r": 3}, 5.3, 2, marks=pytest.mark.slow),

@@ -28,7 +28,7 @@ SEGMENT = 10
 MANY = 50
 """Kills of the long form."""
 KILLED = [
-    ("states", 3, 0),
+    pytest.param("states", 3, 0, marks=pytest.mark.slow),
     ("lossy states", 3, 0),
     *(pytest.param(case, MANY, seed, marks=pytest.mark.slow) for case in CASES for seed in range(2)),
 ]

@@ -196,7 +196,7 @@ class Accelerator:
         return {"bytes_limit": 10**12}
 
 
-@pytest.mark.parametrize(("steps", "states"), [(53, 30), *slow((199, 60))])
+@pytest.mark.parametrize(("steps", "states"), slow((53, 30), (199, 60)))
 def test_the_device_budget_is_that_of_an_accelerator_and_nothing_is_compiled_twice(
     steps, states, monkeypatch, said, caplog
 ):
@@ -257,7 +257,7 @@ def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
         gradient(named - 1)
 
 
-@pytest.mark.parametrize("steps", [2, *slow(10, 199, 50)])
+@pytest.mark.parametrize("steps", slow(2, 10, 199, 50))
 def test_the_device_budget_that_an_error_names_works(steps, monkeypatch):
     monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator())
 

@@ -10,7 +10,7 @@ COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, dow
 
 
 @pytest.mark.parametrize("schedule", ["auto", "revolve", "storeall", "twolevel", "uniform:5"])
-@pytest.mark.parametrize("disk", [8, 200])
+@pytest.mark.parametrize("disk", [8, pytest.param(200, marks=pytest.mark.slow)])
 def test_a_predicted_curve_peaks_where_the_plan_does_and_ends_empty(schedule, disk):
     budget = fb.Budget(host=4 * 8192, disk=disk * 8192)
     try:

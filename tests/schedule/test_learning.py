@@ -32,7 +32,7 @@ def test_any_costs_make_a_reversal_within_the_snapshots(costs, data):
     assert schedule.peak_snapshots <= snapshots
 
 
-@pytest.mark.parametrize("snapshots", [3, 8, 30, 60])
+@pytest.mark.parametrize("snapshots", [3, 8, 30, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half", "falling", "first half", "equal"])
 def test_a_sweep_that_learns_is_near_the_least_time(kind, snapshots):
     mirrored = {"falling": "ramp", "first half": "second half"}

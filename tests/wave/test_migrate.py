@@ -58,7 +58,7 @@ def test_the_reflector_is_imaged_where_it_is(exact):
     assert np.abs(depths - DEPTH).max() <= 3
 
 
-@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("every", [1, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "options",
     [

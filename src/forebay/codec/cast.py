@@ -68,9 +68,10 @@ class Cast(Codec):
     def encode_host(self, array: NDArray[Any], out: NDArray[np.uint8]) -> int:
         """Find the largest value, then round all."""
         from forebay.codec import cast_cpu  # it needs Numba
+        from forebay.codec.compiled import read_only
 
         nbytes = self.max_bytes(array.shape, array.dtype)
-        values = array.reshape(-1)
+        values = read_only(array.reshape(-1))
         largest = cast_cpu.largest(values) if self._scales(array.dtype) else 0.0
         out[:HEADER].view(np.float64)[:] = largest, 0.0
         half = self._half
@@ -81,13 +82,14 @@ class Cast(Codec):
     def decode_host(self, payload: NDArray[np.uint8], out: NDArray[Any]) -> None:
         """Widen all, and scale back."""
         from forebay.codec import cast_cpu
+        from forebay.codec.compiled import read_only
 
         if payload.nbytes != self.max_bytes(out.shape, out.dtype):
             raise EncodingError(f"{payload.nbytes} bytes cannot be a {self.name} of a {out.dtype}{list(out.shape)}")
         largest = float(payload[:8].copy().view(np.float64)[0])
         first, second = self._factors(largest)
         body = payload[HEADER:]
-        words = (body if body.ctypes.data % 2 == 0 else body.copy()).view(np.uint16)
+        words = read_only((body if body.ctypes.data % 2 == 0 else body.copy()).view(np.uint16))
         most = float(np.finfo(out.dtype).max)
         cast_cpu.decode(words, out.reshape(-1), 1 / first, 1 / second, most, self._half.mantissa, self._half.bias)
 

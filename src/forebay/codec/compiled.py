@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from numpy.typing import NDArray
+
 from forebay.compiled import kept
 from forebay.errors import CodecError, needs
 
@@ -17,3 +19,10 @@ def jit(function: F, **options: Any) -> F:
         return kept(function, nogil=True, **options)
     except ImportError as error:
         raise CodecError(NO_NUMBA) from error
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a view that cannot be written: whoever lends the array, it is of one type to the compiler."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

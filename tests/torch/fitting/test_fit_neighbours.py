@@ -189,7 +189,7 @@ HOOKS = {
 }
 
 
-@pytest.mark.parametrize("kind", mostly_slow(list(HOOKS), "before forward", "all backward"))
+@pytest.mark.parametrize("kind", mostly_slow(list(HOOKS), "all backward"))
 def test_hooks_of_all_kinds_change_what_they_change_in_the_plain_model(kind):
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")

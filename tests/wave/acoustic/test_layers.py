@@ -51,7 +51,9 @@ def test_data_do_not_follow_from_a_cell_that_no_wave_reaches():
     assert np.abs(one - other).max() < 1e-6 * np.abs(one).max()
 
 
-@pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
 def test_waves_that_graze_a_layer_stay_bounded_and_return_little(free_surface):
     velocity, dt = np.full((30, 300), 2000.0), 0.002
     shot = Shot((260.0, 100.0), [(270.0, x) for x in range(1000, 2801, 300)], ricker(12.0, dt, 750), dt)

@@ -28,7 +28,7 @@ def model():
     return uniform(GRID)
 
 
-@pytest.fixture(scope="module", params=["pressure", "velocity z"])
+@pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
 def shot(request, model):
     return echo(surface_shot(model, hears=request.param, frequency=13.0), model)
 

@@ -73,7 +73,7 @@ def test_waves_in_a_closed_box_keep_their_energy(shape, free_surface):
     assert np.ptp(energies) < 1e-9 * energies[0]
 
 
-@pytest.mark.parametrize("fluid", [False, True], ids=["rock", "soaked rock"])
+@pytest.mark.parametrize("fluid", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rock", "soaked rock"])
 @pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
 def test_waves_in_an_open_box_leave_it(free_surface, fluid):
     model = random_rock((40, 44), absorb=20, free_surface=free_surface, fluid=fluid)
@@ -134,8 +134,14 @@ def difference(grid, axis, more, seconds, spot, far, sends="explosion", hears="p
     return decibels(here - without, without)
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("wave", ["pressure", "shear"])
+@pytest.mark.parametrize(
+    ("axis", "wave"),
+    [
+        (0, "pressure"),
+        (1, "shear"),
+        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((1, "pressure"), (0, "shear"))),
+    ],
+)
 def test_a_layer_returns_less_than_a_thousandth(axis, wave):
     kinds = ("explosion", "pressure") if wave == "pressure" else (f"force {'xz'[axis]}", f"velocity {'xz'[axis]}")
     assert reflection(*kinds, 20, axis) < -60

@@ -13,6 +13,7 @@ from forebay.codec.bounded import decoder, encoder
 from forebay.codec.bounded.extremes import finite_range, tile_extremes
 from forebay.codec.bounded.format import HEADER, LANES, NOTHING, Tiling, quanta, read_header, scaled
 from forebay.codec.bounded.numbers import Narrow
+from forebay.codec.compiled import read_only
 from forebay.errors import EncodingError
 from forebay.processors import processors
 from forebay.tasks import Workers
@@ -82,7 +83,7 @@ def places_of(words: NDArray[np.uint32], tiling: Tiling) -> NDArray[np.uint32]:
 
 def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: Tiling, asked: Asked, threads: int) -> int:
     """Encode a contiguous array of reals, its tiles in order, and return the bytes written."""
-    flat, room = array.reshape(-1), Room.within(out, tiling)
+    flat, room = read_only(array.reshape(-1)), Room.within(out, tiling)
     words, places = room.words, room.places
     bound, step = quanta_of(asked, array.dtype, extremes_of(flat, tiling, places, threads))
     numbers, weighted = _encoding_numbers(array.dtype, bound, step), scales_of(asked, bound, step, array.dtype)
@@ -233,5 +234,4 @@ def opened(payload: NDArray[np.uint8], tiling: Tiling) -> tuple[NDArray[np.uint3
         raise EncodingError(f"an encoding cannot have {size} bytes")
     whole = payload[:size]
     words = (whole if whole.ctypes.data % 4 == 0 else whole.copy()).view(np.uint32)
-    words.flags.writeable = False  # whoever lends the bytes, they are of one type to the compiler
-    return words, size // 4, step
+    return read_only(words), size // 4, step

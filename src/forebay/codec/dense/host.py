@@ -20,6 +20,7 @@ from forebay.codec.bounded.host import (
     scales_of,
     shares_of,
 )
+from forebay.codec.compiled import read_only
 from forebay.codec.dense import decoder, encoder
 from forebay.codec.dense.desk import desk_for
 from forebay.codec.dense.format import THREADS, DenseTiling, Floor, Geometry, geometry, rows_of_warps
@@ -29,7 +30,7 @@ from forebay.errors import EncodingError
 
 def encode(array: NDArray[Any], out: NDArray[np.uint8], tiling: DenseTiling, asked: Asked, threads: int) -> int:
     """Encode a contiguous array of reals, its tiles in order, and return the bytes written."""
-    dtype, flat, room = array.dtype, array.reshape(-1), Room.within(out, tiling)
+    dtype, flat, room = array.dtype, read_only(array.reshape(-1)), Room.within(out, tiling)
     words, places = room.words, room.places
     bound, step = quanta_of(asked, dtype, range_of(flat, tiling, threads))
     weighted = scales_of(asked, bound, step, dtype)
@@ -113,7 +114,7 @@ def _grids(flat: NDArray[Any], tiling: DenseTiling) -> list[NDArray[Any]]:
     for level in tiling.levels[:0:-1]:
         upper = np.empty(np.prod(tiling.grid(2 * level.stride)), flat.dtype)
         halve(grids[-1], level.extents, tiling.rank, upper)
-        grids.append(upper)
+        grids.append(read_only(upper))
     return grids[::-1]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.compiled import jit
+from forebay.codec.compiled import jit, read_only
 
 Window = tuple[int, int, int]
 
@@ -26,7 +26,7 @@ def similarity(a: NDArray[Any], b: NDArray[Any], window: Window, centre: float, 
 
 def _real(array: NDArray[Any]) -> NDArray[Any]:
     wide = array.dtype in (np.float32, np.float64)
-    return np.ascontiguousarray(array) if wide else array.astype(np.float64, order="C")
+    return read_only(np.ascontiguousarray(array) if wide else array.astype(np.float64, order="C"))
 
 
 @jit

@@ -24,7 +24,7 @@ from forebay.wave.elastic.cpu_stress import stresses
 from forebay.wave.elastic.cpu_velocity import velocities, weights_of
 from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import averaged
-from forebay.wave.kernels.jit import jit, jits, prange
+from forebay.wave.kernels.jit import jit, jits, prange, writable
 
 Fields = tuple[Any, ...]
 
@@ -188,7 +188,7 @@ class ElasticCpuKernels(CpuKernels):
     def sense(self, propagator: Any, totals: dict[str, Any], state: Any, adjoint: Any, every: int) -> None:
         """Add what velocities and the stresses of the adjoint owe to the medium to totals, `every` times."""
         v, t = (
-            tuple(fields[name] for name in names)
+            tuple(writable(fields[name]) for name in names)
             for fields, names in ((state, propagator.velocities), (adjoint, propagator.stresses))
         )
         scale = self.dtype.type(propagator.dt * every)

@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from types import FunctionType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forebay.compiled import kept
 from forebay.errors import WaveError, needs
 
@@ -37,6 +40,20 @@ def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
         return kept(named, **options)
 
     return compile_
+
+
+def writable(array: NDArray[Any]) -> NDArray[Any]:
+    """Return the same memory as an array that could be written, for loops that do not: one type for the compiler."""
+    return array if array.flags.writeable else np.asarray(_Writable(array))
+
+
+class _Writable:
+    """Tells NumPy of an array's memory without saying that it must not be written; whoever looks keeps the array."""
+
+    def __init__(self, array: NDArray[Any]) -> None:
+        self._array = array
+        about = array.__array_interface__
+        self.__array_interface__ = {**about, "data": (about["data"][0], False)}
 
 
 def jits(function: Any) -> Sequence[Any]:
