@@ -35,7 +35,7 @@ def x64():
     jax.config.update("jax_enable_x64", False)
 
 
-@pytest.mark.parametrize("outputs", [False, True])
+@pytest.mark.parametrize("outputs", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_with_x64_steps_are_counted_in_the_same_type_everywhere(x64, outputs):
     def hashed(y, t):  # which overflows in int32, so types show
         new = y * jnp.where((t * 1103515245 + 12345) % 100 < 50, 1.01, 0.99)

@@ -106,7 +106,7 @@ SALT = 310 * 676 * 676 * 8
     ("machine", "budget", "swept"),
     [
         ("h200", {"device": "3GB", "host": "16GB"}, 25.33),
-        ("h200", {"device": "3GB", "host": "64GB"}, 24.2),
+        pytest.param("h200", {"device": "3GB", "host": "64GB"}, 24.2, marks=pytest.mark.slow),
         ("v100", {"device": "12GB", "host": "32GB"}, 81.9),
         ("laptop", {"host": "4GB", "disk": "40GB"}, 1629.0),
     ],
@@ -116,7 +116,8 @@ def test_auto_keeps_up_on_named_machines(machine, budget, swept):
     assert plan.seconds <= 1.02 * swept
 
 
-@pytest.mark.parametrize("steps", [3751, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [3751, 100_000])
 def test_more_budget_never_predicts_more_time_in_long_loops(steps):
     """One schedule after the other of the smaller budget is one of the larger's too."""
     costs = fb.Costs(1e-3, 1e-3, 2e12, host=fb.Link(SALT / 25e-3, SALT / 25e-3))
@@ -129,7 +130,7 @@ def test_more_budget_never_predicts_more_time_in_long_loops(steps):
 @pytest.mark.parametrize(
     ("machine", "budget", "old"),
     [
-        ("laptop", {"host": "12GB", "disk": "400GB"}, 44406),
+        pytest.param("laptop", {"host": "12GB", "disk": "400GB"}, 44406, marks=pytest.mark.slow),
         ("h200", {"device": "120GB", "host": "400GB"}, 353),
     ],
 )

@@ -22,7 +22,7 @@ def test_coefficients_differentiate_polynomials_exactly(order):
     [
         ((24, 31), 2, "one"),
         ((24, 31), 6, "one"),
-        ((260, 270), 8, "several"),
+        pytest.param((260, 270), 8, "several", marks=pytest.mark.slow),
         ((14, 17, 21), 8, "one"),
         ((40, 42, 44), 8, "several"),
     ],

@@ -43,7 +43,9 @@ PLANE, SPACE = Grid((71, 81), 10.0, absorb=20), Grid((34, 36, 38), 10.0, absorb=
     ("solution", "grid", "receivers", "frequency", "dt", "samples"),
     [
         (in_plane, PLANE, [(350.0, 603.0), (503.0, 222.0), (351.7, 100.9)], 14.0, 0.0005, 800),
-        (in_space, SPACE, [(173.0, 270.0, 190.0), (100.7, 102.3, 152.2)], 16.0, 0.001, 250),
+        pytest.param(
+            *(in_space, SPACE, [(173.0, 270.0, 190.0), (100.7, 102.3, 152.2)], 16.0, 0.001, 250), marks=pytest.mark.slow
+        ),
     ],
     ids=["2-D", "3-D"],
 )

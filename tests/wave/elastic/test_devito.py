@@ -86,7 +86,8 @@ def operator(propagator, shape, inner):
     return fields, devito.Operator(equations)
 
 
-@pytest.mark.parametrize("shape", [(44, 50), pytest.param((26, 28, 30), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(44, 50), (26, 28, 30)], ids=["2-D", "3-D"])
 def test_fields_agree_after_many_steps(shape):
     model = random_rock(shape, absorb=10)
     propagator = Elastic(model, 0.9 * largest_dt(model))

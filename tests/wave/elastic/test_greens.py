@@ -61,7 +61,9 @@ def velocity_in_plane(time, away, force, heard):
     ("grid", "receivers", "solution", "forces"),
     [
         (PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane, "z"),
-        (PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane, "x"),
+        pytest.param(
+            *(PLANE, [(450.0, 703.0), (603.0, 322.0), (451.7, 250.9)], velocity_in_plane, "x"), marks=pytest.mark.slow
+        ),
         pytest.param(
             *(SPACE, [(173.0, 270.0, 190.0), (80.7, 82.3, 152.2)], velocity_in_space, "zyx"), marks=pytest.mark.slow
         ),
