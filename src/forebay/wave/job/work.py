@@ -216,8 +216,8 @@ def finished_shot(
     part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
     check_finite(part, shot)
     is_modelled = workspace.described.job.data.file is None
-    told = {"steps": steps_of(workspace)[0], "dropped": dropped} | _told(migration, is_modelled, together)
-    summary = {"shot": number, "seconds": seconds[0], "data": seconds[1]} | told
+    told = {"shot": number, "seconds": seconds[0], "data": seconds[1]} | _told(migration, is_modelled, together)
+    summary = told | {"steps": steps_of(workspace)[0], "dropped": dropped, "together": together}
     return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
 
 
@@ -278,7 +278,7 @@ def check_finite(part: PartialImage, shot: Shot) -> None:
         )
 
 
-def _told(migration: Migration, is_modelled: bool, together: int) -> dict[str, Any]:
+def _told(migration: Migration, is_modelled: bool, together: int = 1) -> dict[str, Any]:
     """Return what a summary tells of a shot's reversal, or of its part in that of several shots together.
 
     Its data were modelled by one way forward more.
