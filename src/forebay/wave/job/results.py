@@ -207,7 +207,7 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
 def kernel_seconds(survey: Survey) -> float:
     """Return the seconds of all shots' steps: modelled, forward and back.
 
-    Where a GPU models one shot beside another, each takes longer; so they count as the first, which made the plan alone.
+    Where a GPU models one shot beside another, each takes longer; so it counts as the first, which made the plan alone.
     Those that advanced together count as they are.
     """
     ways, shots = ("modelled", "forward", "backward"), survey.summaries
