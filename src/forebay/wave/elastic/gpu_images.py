@@ -20,7 +20,7 @@ class ElasticImages(GpuKernels):
     """The part of the elastic kernels that looks at states without changing them."""
 
     def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any, variant: Variant) -> None:
-        super().__init__(grid, radius, dtype, device, variant)
+        super().__init__(grid, radius, dtype, device=device, variant=variant)
         self._shape = self.rows.shape(grid.fields(radius))
         # Above this plane the derivatives along depth are those of a table.
         self._closed = radius + max(radius, 2) if grid.free_surface else 0
