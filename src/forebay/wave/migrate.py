@@ -11,11 +11,12 @@ from forebay.codec import Codec, get
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
-from forebay.wave.loop import Adjoint, pairs, prepare
+from forebay.wave.loop import Adjoint, frequencies_of, pairs, prepare
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
-from forebay.wave.survey.wavelet import band_limited, highest_frequency
+from forebay.wave.survey.wavelet import band_limited
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,13 +139,18 @@ def migrate(
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
     propagator = loop.propagator
     sums = propagator.image_sums(names)
-    frequencies = [highest_frequency(own.wavelet, own.dt) for own in shots]
+    frequencies = frequencies_of(shots)
     intervals = {imaging_interval(frequency, loop.dt) for frequency in frequencies} if every is None else {every}
     if len(intervals) > 1:
         raise WaveError(f"shots that would be imaged every {sorted(intervals)} steps: give one every for all")
     steps_between = intervals.pop()
-    data = [_sent_back(*pair, propagator, zero_phase) for pair in zip(shots, frequencies, strict=True)]
-    adjoint = Adjoint(loop, np.concatenate(data, axis=1))
+    data = dict[int, NDArray[Any]]()
+
+    def prepare_data(part: slice) -> None:
+        data[part.start] = _sent_back(shots[part.start], frequencies[part.start], propagator, zero_phase)
+
+    in_strips(prepare_data, (len(shots),), points=1)
+    adjoint = Adjoint(loop, np.concatenate([data[number] for number in range(len(shots))], axis=1))
 
     comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
 

@@ -198,8 +198,12 @@ class Acoustic(Physics):
         fields = self.model.grid.fields(self.halo)
         if self.batch:
             own = [positions[positions[:, 0] == number, 1:] for number in range(len(self.batch))]
-            located = [locate(rows, model.grid, self.halo) for rows, model in zip(own, self.batch, strict=True)]
-            points = follow(located, math.prod(fields))
+            places = [(rows.tobytes(), model.grid) for rows, model in zip(own, self.batch, strict=True)]
+            # Receivers of many shots are at the same places, and to look for them takes longer than a step.
+            located = {
+                place: locate(rows, place[1], self.halo) for place, rows in dict(zip(places, own, strict=True)).items()
+            }
+            points = follow([located[place] for place in places], math.prod(fields))
         else:
             points = locate(positions, self.model.grid, self.halo)
         points = self.rows.moved(points, fields[-1])
