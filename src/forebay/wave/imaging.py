@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
-from forebay.wave.kernels.arrays import computable, returned
 
 MARGIN = 1.25
 """How many times more often than the band asks for."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.imaging import laplacian_filter, normalise
-from forebay.wave.kernels.arrays import on_host
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot

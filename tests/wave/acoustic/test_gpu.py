@@ -27,7 +27,7 @@ from forebay.wave import (
 from forebay.wave.acoustic import gpu as acoustic_gpu
 from forebay.wave.acoustic import propagator as acoustic
 from forebay.wave.acoustic.gpu import SOURCE, GpuKernels
-from forebay.wave.kernels.arrays import on_host
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6

@@ -19,12 +19,12 @@ from forebay.cuda.available import gpu_count
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import Adjoint, Elastic, ElasticModel, Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.elastic import gpu as elastic_gpu
 from forebay.wave.elastic import gpu_images as elastic_gpu_images
 from forebay.wave.elastic import propagator as elastic
 from forebay.wave.elastic.gpu import FASTEST, STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
 from forebay.wave.elastic.gpu_images import POINTS
-from forebay.wave.kernels.arrays import on_host
 from forebay.wave.kernels.variant import tiles_of
 
 TOLERANCE = 2e-6

@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
+from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
 from forebay.wave.imaging import Imaging
-from forebay.wave.kernels.arrays import computable, returned
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import Condition, Images, Physics, State, register
@@ -79,7 +79,7 @@ class Acoustic(Physics):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = _kernels(_velocity(model), grid, self.order // 2, dtype, len(self.batch) or None)
+        kernels = _kernels(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
@@ -101,7 +101,7 @@ class Acoustic(Physics):
             object.__setattr__(self, name, value)
 
     def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (_velocity(model).astype(np.float64) * self.dt) ** 2
+        squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
     @classmethod
@@ -332,10 +332,6 @@ class Acoustic(Physics):
 
         (slope,) = folded(self.model.grid, self.halo, part, self.kernels.dtype)
         return returned(slope, self.model.velocity)
-
-
-def _velocity(model: AcousticModel) -> Any:
-    return computable(model.velocity, "a velocity")
 
 
 def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:

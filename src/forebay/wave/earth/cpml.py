@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.arrays import computable
 from forebay.wave.earth.grid import Grid
-from forebay.wave.kernels.arrays import computable
 
 RETURN = 1e-5
 """What is left of a wave at normal incidence, of the velocity that layers are made for, on its way to a layer's end and
@@ -94,5 +94,5 @@ def velocity_of_layers(velocity: Any) -> float:
     >>> velocity_of_layers(np.full((50, 60), 1500.0)), velocity_of_layers(np.linspace(1500.0, 4500.0, 100))
     (4096.0, 8192.0)
     """
-    mean = float(computable(velocity, "a velocity").mean(dtype=np.float64))
+    mean = float(computable(velocity).mean(dtype=np.float64))
     return float(2.0 ** math.ceil(math.log2(1.5 * mean)))

@@ -21,6 +21,7 @@ from forebay.files import remove
 from forebay.tasks import ThreadTask
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import Fields, data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
@@ -29,7 +30,6 @@ from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
 from forebay.wave.job.workspace.pilot_files import pilot_of
 from forebay.wave.job.workspace.shot_progress import keep_data, kept_data
-from forebay.wave.kernels.arrays import on_host
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of

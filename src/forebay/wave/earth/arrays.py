@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 
 
-def computable(values: Any, what: str) -> Any:
+def computable(values: Any, what: str = "a velocity") -> Any:
     """Return an array of NumPy, or of CuPy where another library's is on a GPU, in the same memory."""
     if isinstance(values, np.ndarray):
         return values
