@@ -122,14 +122,18 @@ def func_differentiates() -> bool:
     return any(level.key() == torch._C._functorch.TransformType.Grad for level in levels)
 
 
+def checkpointing() -> bool:
+    """Tell whether what is saved now goes to torch.utils.checkpoint."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
+
+
 def foreign_checkpointing() -> bool:
     """Tell whether what runs now is run again by others, and warn: torch.utils.checkpoint, or a backward function.
 
     Both runs have to save the same tensors in the same order, so nothing may come between in either.
     """
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
-    checkpoint = hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
-    if checkpoint or torch._C._current_graph_task_id() != -1:
+    if checkpointing() or torch._C._current_graph_task_id() != -1:
         warnings.warn(
             "a block of a fitted model runs inside of torch.utils.checkpoint or of a backward function and is left to "
             "it: switch that off to let fit decide",

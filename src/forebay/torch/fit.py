@@ -1,7 +1,7 @@
 """`fit`: a model's training step inside a budget, each block kept, moved, compressed or recomputed as a plan says."""
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize, ref
 
@@ -10,7 +10,7 @@ from torch import nn
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.fitting.blocks import ENOUGH, Call, Patch, Single, named
+from forebay.torch.fitting.blocks import ENOUGH, Attachment, Call, Patch, named
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.fitted_block import FittedBlock
@@ -30,6 +30,7 @@ def fit(
     blocks: nn.Module | str | Iterable[nn.Module | str] | None = None,
     *,
     choice: str | None = None,
+    plan: FitPlan | Mapping[str, str] | None = None,
 ) -> Model:
     """Let a model train inside a budget.
 
@@ -43,7 +44,7 @@ def fit(
     ----------
     model : torch.nn.Module
         It is changed in place: its blocks are called through the plan until `unfit`, or until nobody holds the model.
-        Parameters, their names and the optimizer stay untouched. A fitted model refuses to be copied or pickled.
+        Parameters, their names and the optimizer stay untouched. A copy or pickle of a fitted model is plain.
     budget : Budget, str or int
         On a GPU the device's part covers all of torch's memory: parameters, gradients, optimizer states, activations.
         On a CPU it covers what blocks save and are given. The host's part is pinned memory for what moves; none moves
@@ -57,6 +58,9 @@ def fit(
         `nn.Sequential` are taken together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
+    plan : FitPlan or mapping, optional
+        What ``plan_of(model).choices`` was in another run. One iteration measures the blocks, and the next follows it.
+        Where blocks are others, or it does not fit any more, another is made, with a warning.
 
     Returns
     -------
@@ -85,8 +89,10 @@ def fit(
             "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
             "module that holds both"
         )
-    _check_choice(choice, budget, codec)
-    session = FittingSession(budget, None if codec is None else get_codec(codec), choice)
+    choices = plan.choices if isinstance(plan, FitPlan) else dict(plan or {})
+    for name in [*choices.values(), *([] if choice is None else [choice])]:
+        _check_choice(name, budget, codec)
+    session = FittingSession(budget, None if codec is None else get_codec(codec), choice, choices)
     chosen = named(model, blocks)
     patches: list[Patch] = []
     try:
@@ -100,13 +106,11 @@ def fit(
         raise
     inside = [part for _, module in chosen for part in module.modules()]
     _inside.update(inside)
-    object.__setattr__(model, "_forebay", Fitted(model, session, patches, inside))
+    Fitted(model, session, patches, inside).attach(model, "_forebay")
     return model
 
 
-def _check_choice(choice: str | None, budget: Budget, codec: str | None) -> None:
-    if choice is None:
-        return
+def _check_choice(choice: str, budget: Budget, codec: str | None) -> None:
     if not isinstance(choice, str) or choice not in TREATMENTS:
         raise PlanError(f"choice: {choice!r} is none of {', '.join(map(repr, TREATMENTS))}")
     treatment = TREATMENTS[choice]
@@ -152,7 +156,7 @@ def unfit(model: Model) -> Model:
     fitted.give_back()
     for hook in fitted.hooks:
         hook.remove()
-    object.__delattr__(model, "_forebay")
+    fitted.leave(vars(model))
     return model
 
 
@@ -167,7 +171,7 @@ def plan_of(model: nn.Module) -> FitPlan:
     return plan
 
 
-class Fitted(Single):
+class Fitted(Attachment):
     """What a fitted model holds of ours; it goes with the model, and so does what its blocks have of ours."""
 
     def __init__(
@@ -179,6 +183,15 @@ class Fitted(Single):
         self.give_back.atexit = False
         begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
         self.hooks = begin, model.register_forward_hook(self._ran)
+
+    def leave(self, attributes: dict[str, Any]) -> None:
+        """Take the model's hooks away."""
+        super().leave(attributes)
+        attributes.pop("_forebay", None)
+        own = {hook.id for hook in self.hooks}
+        for name, table in attributes.items():
+            if name.startswith("_forward_") and isinstance(table, dict) and not own.isdisjoint(table):
+                attributes[name] = type(table)((key, hook) for key, hook in table.items() if key not in own)
 
     def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.session.begin(args, kwargs)

@@ -156,3 +156,13 @@ def new_storage(nbytes: int, device: torch.device) -> torch.UntypedStorage:
 def weakly(storage: torch.UntypedStorage) -> StorageWeakRef:
     """Refer to a storage without keeping its memory; while this is held no other storage has the same address."""
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+def dense(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
+    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
+        return None
+    strides = tensor.stride()
+    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], tensor.shape[axis] == 1))
+    array = tensor.detach().permute(order)
+    return array if array.is_contiguous() else None

@@ -2,35 +2,27 @@
 
 import sys
 import threading
-from collections.abc import Hashable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable
 from operator import methodcaller
 from types import TracebackType
 from typing import Self
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 
 from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
 from forebay.torch.mover import budget_of
 from forebay.torch.offloading.keeper import Keeper, TrackedTensor
-from forebay.torch.offloading.steady_state import SteadyState
 from forebay.torch.saved_tensors import KeptTensor
 from forebay.units import Budget, to_bytes
 
 MOST_CALL_SITES = 32
 """What was learned at so many places, with so many budgets, is kept; that of the place used longest ago goes first."""
 
-
-@dataclass(slots=True)
-class CallSite:
-    """What was learned at one place in a program."""
-
-    keepers: dict[tuple[torch.device, int], Keeper] = field(default_factory=dict)
-    """by device, and by the thread that entered"""
-    steady_states: dict[int, SteadyState] = field(default_factory=dict)
-    """by thread"""
+Keepers = dict[tuple[torch.device, int], Keeper]
+"""What was learned at one place in a program, by device, and by the thread that entered."""
 
 
 def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: str | float = "1MB") -> "Offload":
@@ -42,11 +34,6 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     statement in a loop learns as well as an object made before the loop. A loop inside of a ``with`` statement learns
     too: an iteration ends when its graph is gone.
 
-    Where everything fits with an eighth of the budget to spare, hooks are taken off after three iterations that are
-    alike. Of most that follow only the first eight saved tensors are looked at, which costs next to nothing. When such
-    an iteration outgrows the budget though it began as those before, its saved tensors all stay on the device.
-    docs/torch.md tells how that is noticed.
-
     Parameters
     ----------
     budget : Budget, str or int
@@ -57,13 +44,14 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
         Encodes what moves, such as ``"cast:float16"``; tensors of types that it does not take move as they are. A
         lossy codec changes gradients; without one they are bit-equal.
     min_bytes : str or int
-        Smaller storages stay on the device and are not counted.
+        Smaller storages stay on the device as long as they fit there beside each other: they move only where larger
+        ones are not enough.
 
     Returns
     -------
     Offload
-        A context manager. Backward may be called inside or outside; ``metrics`` tells what moved, and ``unseen`` how
-        many iterations were not looked at.
+        A context manager. Backward may be called inside or outside; ``metrics`` tells what moved, and the most bytes
+        that were on the device.
 
     Examples
     --------
@@ -78,7 +66,7 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     site = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
     coder = None if codec is None else get_codec(codec)
     key = site, budget, None if coder is None else coder.name, to_bytes(min_bytes)
-    return Offload(budget, coder, to_bytes(min_bytes), _call_site_at(key))
+    return Offload(budget, coder, to_bytes(min_bytes), _keepers_at(key))
 
 
 def release() -> None:
@@ -87,81 +75,76 @@ def release() -> None:
     Tensors that a graph still holds stay where they are until it is gone.
     """
     with _lock:
-        for site in _call_sites.values():
-            site.keepers.clear()
-            site.steady_states.clear()
+        for keepers in _call_sites.values():
+            keepers.clear()
         _call_sites.clear()
 
 
-_call_sites: dict[Hashable, CallSite] = {}  # slabs stay pinned for the next iteration
+_call_sites: dict[Hashable, Keepers] = {}  # slabs stay pinned for the next iteration
 _lock = threading.Lock()
 
 
-def _call_site_at(key: Hashable) -> CallSite:
+def _keepers_at(key: Hashable) -> Keepers:
     with _lock:
-        site = _call_sites[key] = _call_sites.pop(key, CallSite())
+        keepers = _call_sites[key] = _call_sites.pop(key, {})
         while len(_call_sites) > MOST_CALL_SITES:
             del _call_sites[next(iter(_call_sites))]
-    return site
+    return keepers
 
 
 class Offload:
     """The context manager that `offload` makes."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, site: CallSite) -> None:
-        self._budget, self._codec, self._min_bytes = budget, codec, min_bytes
-        self._keepers, self._steady_states = site.keepers, site.steady_states
-        self._entered: dict[int, list[SteadyState]] = {}
+    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, keepers: Keepers) -> None:
+        self._budget, self._codec, self._min_bytes, self._keepers = budget, codec, min_bytes, keepers
+        self._entered: dict[int, list[saved_tensors_hooks]] = {}
 
     @property
     def metrics(self) -> Metrics:
-        """What moved, since this place in the program was first reached, on all devices; from threads still running.
-
-        Nothing moves in iterations that are not looked at, and their bytes are not part of the peak.
-        """
+        """What moved, since this place in the program was first reached, on all devices; from threads still running."""
         by_keeper = [keeper.store.metrics for keeper in self._keepers.values()]
         return by_keeper[0] if len(by_keeper) == 1 else _together(by_keeper)
-
-    @property
-    def unseen(self) -> int:
-        """Iterations of which only the first saved tensors were looked at, of threads that are still running."""
-        return sum(steady_state.unseen for steady_state in self._steady_states.values())
 
     def __enter__(self) -> Self:
         thread = threading.current_thread().ident or 0  # it is known as one that runs from here on
         self._forget_ended_threads()
-        own = {device: keeper for (device, owner), keeper in list(self._keepers.items()) if owner == thread}
-        steady_state = self._steady_states.setdefault(thread, SteadyState())
-        steady_state.enter(self._pack, _unpack, own)
-        self._entered.setdefault(thread, []).append(steady_state)
+        for (_, owner), keeper in list(self._keepers.items()):
+            if owner == thread:
+                keeper.restart()
+        hooks = saved_tensors_hooks(self._packing(thread), _unpack)
+        hooks.__enter__()
+        self._entered.setdefault(thread, []).append(hooks)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._entered[threading.get_ident()].pop().leave(failed=kind is not None)
+        self._entered[threading.get_ident()].pop().__exit__(kind, error, trace)
 
     def _forget_ended_threads(self) -> None:
         """Let go of what they would keep for nobody: host memory."""
-        keepers, steady_states = list(self._keepers), list(self._steady_states)  # before: a thread may begin meanwhile
+        keepers = list(self._keepers)  # before: a thread may begin meanwhile
         running = {thread.ident for thread in threading.enumerate()}
         for device, owner in keepers:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
-        for owner in steady_states:
-            if owner not in running:
-                self._steady_states.pop(owner, None)
 
-    def _pack(self, thread: int, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
-        device = tensor.device
-        keeper = self._keepers.get((device, thread))
-        if keeper is None or not tensor.dim():
+    def _packing(self, thread: int) -> Callable[[torch.Tensor], KeptTensor | TrackedTensor]:
+        """Make the hook that packs what a thread saves; thousands are saved in a step, most of them on one device."""
+        last: Keeper | None = None
+
+        def pack(tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
+            nonlocal last
+            device = tensor.device
             if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
                 return KeptTensor(tensor)  # numbers are on the host even where all else is on a GPU
-            if keeper is None:
-                keeper = Keeper(self._budget, self._codec, self._min_bytes, device)
-                self._keepers[device, thread] = keeper
-        return keeper.pack(tensor)
+            if last is None or last.device != device:
+                if (device, thread) not in self._keepers:
+                    self._keepers[device, thread] = Keeper(self._budget, self._codec, self._min_bytes, device)
+                last = self._keepers[device, thread]
+            return last.pack(tensor)
+
+        return pack
 
 
 _unpack = methodcaller("tensor")

@@ -17,7 +17,7 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.mover import Mover, new_storage
+from forebay.torch.mover import Mover, dense, new_storage
 from forebay.torch.tensor_versions import check_version, version_of
 
 
@@ -134,6 +134,9 @@ def _nothing(dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     return torch.empty(0, dtype=dtype, device=device)
 
 
+_STRIDED = torch.strided
+
+
 class TensorStore:
     """The saved tensors of one device.
 
@@ -151,6 +154,8 @@ class TensorStore:
         self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
         self.held = 0
         """bytes on the device"""
+        self.let_through = 0
+        """bytes beside them that somebody else counts"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
         self._least = max(1, min_bytes)
@@ -186,18 +191,27 @@ class TensorStore:
 
     def _hold(self, nbytes: int) -> None:
         self.held += nbytes
-        if self.held > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.held
+        self._note_peak()
 
-    def count_let_through(self, nbytes: int) -> None:
-        """Take note of bytes on the device that somebody else has counted."""
-        if self.held + nbytes > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.held + nbytes
+    def let(self, nbytes: int) -> None:
+        """Count bytes that stay on the device, or that no longer do."""
+        self.let_through += nbytes
+        if nbytes > 0:
+            self._note_peak()
+
+    @property
+    def total(self) -> int:
+        """All bytes on the device."""
+        return self.held + self.let_through
+
+    def _note_peak(self) -> None:
+        if self.total > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.total
 
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""
-        if type(tensor) is not torch.Tensor or tensor.layout is not torch.strided or tensor.is_nested:
-            return False
+        if type(tensor) is not torch.Tensor or tensor.layout is not _STRIDED or tensor.is_nested:
+            return False  # parameters most of all
         if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
@@ -334,13 +348,3 @@ def _storage_part(tensor: torch.Tensor, storage: torch.UntypedStorage) -> Any:
     if whole.numel() * whole.element_size() == storage.nbytes():
         return None
     return whole.storage_offset(), whole.shape, whole.stride()
-
-
-def dense(tensor: torch.Tensor) -> torch.Tensor | None:
-    """Return the whole storage of a tensor as an array in the order of its memory; None where it skips bytes."""
-    if tensor.numel() * tensor.element_size() != tensor.untyped_storage().nbytes() or not tensor.numel():
-        return None
-    strides = tensor.stride()
-    order = sorted(range(tensor.dim()), key=lambda axis: (-strides[axis], tensor.shape[axis] == 1))
-    array = tensor.detach().permute(order)
-    return array if array.is_contiguous() else None

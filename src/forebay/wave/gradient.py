@@ -25,7 +25,7 @@ class Gradient:
 
     misfit: float
     gradient: Any
-    """an array; of an elastic model one for each of "vp", "vs" and "rho", by name"""
+    """an array like the model's, where that is; of an elastic model one for each of "vp", "vs" and "rho", by name"""
     data: NDArray[Any]
     """what the receivers hear in the model"""
     result: Result
@@ -125,7 +125,7 @@ def gradient(
         turn=turn,
         **{"signature": loop.signature} | reversal,
     )
-    values, data, _ = turned[0]
+    values, data, _ = turned.pop()  # and nothing refers to the adjoint's fields any more
     owed = propagator.gradient(sums, parameter)
     if isinstance(shot, Shot):
         return Gradient(values[0], owed, data[0], result)

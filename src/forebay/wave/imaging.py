@@ -1,6 +1,6 @@
 """Images: how often two waves must be compared, and what is done to the sum afterwards."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 
@@ -55,8 +56,10 @@ def check_every(every: int | None) -> None:
         raise WaveError(f"every={every}: give 1 for each step, or more")
 
 
-def normalise(image: NDArray[np.floating], illumination: NDArray[np.floating]) -> NDArray[np.floating]:
+def normalise(image: Any, illumination: Any) -> Any:
     """Divide an image by the light that the source cast there, which evens out amplitudes with depth.
+
+    Both are in one memory, and so is what is returned, as an array like the image.
 
     Where there is less light than `FLOOR` times the median of what is lit, that much is divided by instead. The largest
     illumination says nothing of how much is little: it is the source's own, and in three dimensions light falls off so
@@ -67,29 +70,42 @@ def normalise(image: NDArray[np.floating], illumination: NDArray[np.floating]) -
     >>> normalise(np.ones(4), np.array([1000.0, 4.0, 2.0, 0.0])).tolist()
     [0.001, 0.25, 0.5, 2.5]
     """
-    dark = DARK * illumination.max()
-    lit = illumination[illumination > dark]
+    shade, light = (computable(values, "an image") for values in (image, illumination))
+    dark = DARK * light.max()
+    lit = light[light > dark]
     floor = FLOOR * np.median(lit, overwrite_input=True) if lit.size else 1
-    even = np.empty_like(image)
+    even = np.empty_like(shade)
 
     def divide(strip: slice) -> None:
-        even[strip] = image[strip] / np.maximum(illumination[strip], floor)
+        even[strip] = shade[strip] / np.maximum(light[strip], floor)
 
-    in_strips(divide, image.shape)
-    return even
+    _everywhere(divide, shade)
+    return returned(even, image)
 
 
-def laplacian_filter(image: NDArray[np.floating], grid: Grid) -> NDArray[np.floating]:
-    """Take the negative Laplacian, which removes the smooth shade where both waves run along one path."""
-    filtered, last = np.empty_like(image), len(image)
+def laplacian_filter(image: Any, grid: Grid) -> Any:
+    """Take the negative Laplacian, which removes the smooth shade where both waves run along one path.
+
+    The image may be on a GPU, where what is returned is too.
+    """
+    shade = computable(image, "an image")
+    filtered, last = np.empty_like(shade), len(shade)
 
     def take(strip: slice) -> None:
-        around = image[max(strip.start - 1, 0) : strip.stop + 1]
+        around = shade[max(strip.start - 1, 0) : strip.stop + 1]
         edges = (int(strip.start == 0), int(strip.stop == last)), *((1, 1),) * (grid.ndim - 1)
         filtered[strip] = _negative_laplacian(np.pad(around, edges, mode="edge"), grid.spacing)
 
-    in_strips(take, image.shape)
-    return filtered
+    _everywhere(take, shade)
+    return returned(filtered, image)
+
+
+def _everywhere(work: Callable[[slice], object], array: Any) -> None:
+    """Call something with strips of an array on the host, by all cores, or at once with all of one on a GPU."""
+    if isinstance(array, np.ndarray):
+        in_strips(work, array.shape)
+    else:
+        work(slice(0, len(array)))
 
 
 def _negative_laplacian(padded: NDArray[np.floating], spacing: Sequence[float]) -> NDArray[np.floating]:

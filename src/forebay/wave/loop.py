@@ -132,8 +132,8 @@ def prepare(
     """
     shots, models = pairs(shot, model)
     steps, notes = set(), dict[str, None]()
-    for own, medium in zip(shots, models, strict=True):
-        frequency = highest_frequency(own.wavelet, own.dt)
+    about = zip(shots, models, frequencies_of(shots), strict=True)
+    for own, medium, frequency in {(id(each[0].wavelet), id(each[1])): each for each in about}.values():
         check_dispersion(medium, frequency, order)
         step = choose_dt(medium, own.dt, frequency, order) if dt is None else dt
         check_dt(medium, step, order, frequency)
@@ -147,6 +147,13 @@ def prepare(
     if isinstance(shot, Shot):
         return Loop(shot, physics(models[0], step, order, dtype), listens=listens)
     return Loop(together(shots), physics.of_batch(models, step, order, dtype), listens=listens)
+
+
+def frequencies_of(shots: Sequence[Shot]) -> list[float]:
+    """Return the highest frequency of each shot's wavelet; one that several share is looked at once."""
+    wavelets = {id(shot.wavelet): shot for shot in shots}
+    known = {key: highest_frequency(shot.wavelet, shot.dt) for key, shot in wavelets.items()}
+    return [known[id(shot.wavelet)] for shot in shots]
 
 
 def pairs(shot: Shot | Sequence[Shot], model: EarthModel | Sequence[EarthModel]) -> tuple[list[Shot], list[EarthModel]]:

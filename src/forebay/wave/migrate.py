@@ -11,30 +11,31 @@ from forebay.codec import Codec, get
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
-from forebay.wave.loop import Adjoint, pairs, prepare
+from forebay.wave.loop import Adjoint, frequencies_of, pairs, prepare
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
-from forebay.wave.survey.wavelet import band_limited, highest_frequency
+from forebay.wave.survey.wavelet import band_limited
 
 
 @dataclass(frozen=True, eq=False)
 class LossyImage:
     """The image that a shot has where a codec encodes the records of its history."""
 
-    image: NDArray[Any]
-    illumination: NDArray[Any]
+    image: Any
+    illumination: Any
     ratio: float
     """how many times smaller the records are, all in all"""
 
 
 @dataclass(frozen=True, eq=False)
 class Migration:
-    """The image of a shot, and how it came about."""
+    """The image of a shot, and how it came about; its arrays are where the model's are, of the same library."""
 
-    image: NDArray[Any]
+    image: Any
     """the product of both waves, integrated over time"""
-    illumination: NDArray[Any]
+    illumination: Any
     """the square of the source's wave, integrated over time"""
     every: int
     """steps between two contributions to the image"""
@@ -43,13 +44,13 @@ class Migration:
     grid: Grid
     result: Result
     """of the reversal: its plan and what it measured"""
-    images: dict[str, tuple[NDArray[Any], NDArray[Any]]] = field(default_factory=dict)
+    images: Images = field(default_factory=dict)
     """image and illumination by name, where a model has several; the first one is `image`"""
     compared: dict[str, LossyImage] = field(default_factory=dict)
     """what `image` is with each of the codecs that were to be compared"""
 
-    def clean(self) -> NDArray[Any]:
-        """Return the image divided by the illumination and rid of its smooth part."""
+    def clean(self) -> Any:
+        """Return the image divided by the illumination and rid of its smooth part, where the image is."""
         return laplacian_filter(normalise(self.image, self.illumination), self.grid)
 
 
@@ -138,13 +139,18 @@ def migrate(
     loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
     propagator = loop.propagator
     sums = propagator.image_sums(names)
-    frequencies = [highest_frequency(own.wavelet, own.dt) for own in shots]
+    frequencies = frequencies_of(shots)
     intervals = {imaging_interval(frequency, loop.dt) for frequency in frequencies} if every is None else {every}
     if len(intervals) > 1:
         raise WaveError(f"shots that would be imaged every {sorted(intervals)} steps: give one every for all")
     steps_between = intervals.pop()
-    data = [_sent_back(*pair, propagator, zero_phase) for pair in zip(shots, frequencies, strict=True)]
-    adjoint = Adjoint(loop, np.concatenate(data, axis=1))
+    data = dict[int, NDArray[Any]]()
+
+    def prepare_data(part: slice) -> None:
+        data[part.start] = _sent_back(shots[part.start], frequencies[part.start], propagator, zero_phase)
+
+    in_strips(prepare_data, (len(shots),), points=1)
+    adjoint = Adjoint(loop, np.concatenate([data[number] for number in range(len(shots))], axis=1))
 
     comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
 
@@ -191,7 +197,7 @@ def _sent_back(shot: Shot, frequency: float, propagator: Physics, zero_phase: bo
 
 
 def _arrays(propagator: Physics, sums: Images, negative: set[str]) -> Images:
-    """Return images as arrays of NumPy, some with their sign changed."""
+    """Return images as arrays like the model's, some with their sign changed."""
     arrays = propagator.image_arrays(sums)
     return {name: (-image if name in negative else image, light) for name, (image, light) in arrays.items()}
 

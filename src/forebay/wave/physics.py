@@ -170,7 +170,7 @@ class Physics(Protocol):
         """
 
     def image_arrays(self, sums: Images) -> Images:
-        """Return the model's part of images as arrays of NumPy."""
+        """Return the model's part of images as arrays like the model's."""
 
     # Sensitivity.
 
@@ -188,7 +188,7 @@ class Physics(Protocol):
         """
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
-        """Turn the sums into the derivative with respect to the model, as arrays of NumPy."""
+        """Turn the sums into the derivative with respect to the model, as arrays like the model's."""
 
 
 _REGISTERED: dict[type, type[Physics]] = {}

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.migrate import Migration, migrate
 from forebay.wave.physics import EarthModel
@@ -65,7 +66,7 @@ def read_share(value: Any) -> float:
     return share
 
 
-def picture_error(picture: NDArray[Any], exact: NDArray[Any]) -> float:
+def picture_error(picture: Any, exact: Any) -> float:
     """Return how far a picture is from the exact one: the 2-norm of their difference over that of the exact one.
 
     Examples
@@ -73,6 +74,7 @@ def picture_error(picture: NDArray[Any], exact: NDArray[Any]) -> float:
     >>> picture_error(np.array([3.0, 4.5]), np.array([3.0, 4.0]))
     0.1
     """
+    picture, exact = on_host(picture), on_host(exact)
     scale = float(np.abs(exact).max(initial=0.0)) or 1.0  # squares of small values vanish
     difference = (np.asarray(picture, np.float64) - exact) / scale
     size = float(np.linalg.norm(np.asarray(exact, np.float64) / scale))

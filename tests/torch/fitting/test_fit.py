@@ -2,6 +2,8 @@
 
 import copy
 import gc
+import io
+import json
 import os
 import pickle
 from weakref import ref
@@ -425,16 +427,105 @@ def test_a_model_that_is_given_back_is_gone_as_soon_as_nobody_holds_it():
         gc.enable()
 
 
-def test_a_fitted_model_refuses_to_be_copied():
+def saved_and_loaded(module):
+    file = io.BytesIO()
+    torch.save(module, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+COPIED = {
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda module: pickle.loads(pickle.dumps(module)),
+    "torch.save": saved_and_loaded,
+    "AveragedModel": lambda module: torch.optim.swa_utils.AveragedModel(module).module,
+}
+
+
+OURS = {"forward", "_forebay", "__reduce_ex__", "_replicate_for_data_parallel"}
+
+
+@pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
+def test_a_copy_of_a_fitted_model_is_plain(copied):
     model, plain = pair(MLP)
+    fit(model, AMPLE, choice="recompute")
+    x, copies = torch.randn(32, 8), []
+    step(model, x)
+    model.register_forward_hook(_no_hook)
+    for module in (model, model[0], nn.Sequential(model)):
+        other = copied(module)
+        assert not any("forebay" in repr(value) for part in other.modules() for value in vars(part).values())
+        assert [list(vars(part)) for part in other.modules()] == [
+            [
+                name
+                for name in vars(part)
+                if name not in ("forward", "_forebay", "__reduce_ex__", "_replicate_for_data_parallel")
+            ]
+            for part in module.modules()
+        ]
+        copies.append(other)
+    assert len(copies[0]._forward_hooks) == 1 and not copies[0]._forward_pre_hooks
+    assert equal(step(copies[0], x), step(plain, x))
+    fit(copies[0], AMPLE, choice="recompute")  # each with a plan of its own
+    assert equal(step(copies[0], x), step(plain, x)) and equal(step(model, x), step(plain, x))
+
+
+def _no_hook(module, args, output):
+    pass
+
+
+def test_a_plan_is_given_again():
+    model, x = problem(Transformer)
+    budget = Budget(device=(sum(needs(Transformer)) // 2), host="1GB")
+    fit(model, budget)
+    for _ in range(2):
+        step(model, x)
+    choices = json.loads(json.dumps(plan_of(model).choices))
+    assert len(set(choices.values())) > 1
+    for plan in (choices, plan_of(model)):
+        again, x = problem(Transformer)
+        fit(again, budget, plan=plan)
+        for _ in range(3):
+            assert equal(step(again, x), step(problem(Transformer)[0], x))
+            assert plan_of(again).choices == choices
+        assert _of(again).session._iteration.profile.settled
+
+
+@pytest.mark.parametrize("other", ["other blocks", "no room"])
+def test_a_plan_that_does_not_suit_is_replaced_with_a_warning(other):
+    model, x = problem(Transformer)
+    plan = {f"blocks.{number}": "keep" for number in range(3 if other == "other blocks" else 4)}
+    fit(model, "1GB" if other == "other blocks" else sum(needs(Transformer)) // 2, plan=plan)
+    step(model, x)
+    with pytest.warns(UserWarning, match="the plan that was given"):
+        step(model, x)
+    assert plan_of(model).choices != plan
+
+
+@pytest.mark.parametrize("plan", [{"blocks.0": "no such"}, {"blocks.0": "offload"}, {"blocks.0": "compress"}])
+def test_a_plan_with_choices_that_cannot_be_is_refused_at_once(plan):
+    with pytest.raises(PlanError, match="choice: "):
+        fit(problem(Transformer)[0], "1GB", plan=plan)
+
+
+def test_a_forward_of_its_own_is_copied_as_it_is():
+    model, _ = pair(MLP)
+    model[0].forward = torch.tanh
+    fit(model, AMPLE, blocks=["0", "1"])
+    assert copy.deepcopy(model)[0].forward is torch.tanh
+
+
+def test_a_class_that_copies_its_attributes_by_itself_is_refused():
+    class Copying(MLP):
+        def __deepcopy__(self, memo):
+            other = type(self)()
+            other.__dict__.update(copy.deepcopy(self.__dict__, memo))
+            return other
+
+    model, _ = pair(Copying)
     fit(model, AMPLE)
-    for copied in (copy.deepcopy, pickle.dumps):
-        for module in (model, model[0], nn.Sequential(model)):
-            with pytest.raises(PlanError, match=r"unfit\(model\) first"):
-                copied(module)
-    unfit(model)
-    x = torch.randn(32, 8)
-    assert equal(step(copy.deepcopy(model), x), step(plain, x))
+    with pytest.raises(PlanError, match=r"unfit\(model\) first"):
+        copy.deepcopy(model)
 
 
 def test_a_block_computes_where_its_parameters_are_whatever_comes_first():

@@ -65,7 +65,7 @@ def forgotten():
 
 
 def keepers():
-    return [keeper for place in _call_sites.values() for keeper in place.keepers.values()]
+    return [keeper for keepers in _call_sites.values() for keeper in keepers.values()]
 
 
 @pytest.mark.parametrize("device", [0, 4000, 20_000, 40_000, "1GB"])
@@ -145,13 +145,6 @@ def test_parameters_and_their_views_never_move(wanted):
     x = torch.ones(1, 50, requires_grad=True)
     with offload(Budget(device=0, host=HOST), min_bytes=0) as saved:
         layer(x).sum().backward()
-    assert saved.metrics.moved["down 1"] == 0
-
-
-def test_small_tensors_stay():
-    x = torch.ones(100, requires_grad=True)
-    with offload(Budget(device=0, host=HOST), min_bytes=401) as saved:
-        x.exp().sum().backward()
     assert saved.metrics.moved["down 1"] == 0
 
 
@@ -364,7 +357,7 @@ def test_a_host_budget_that_is_not_named_is_found_once_and_its_slab_kept(monkeyp
         with offload(20_000, min_bytes=0) as saved:
             assert equal(gradients(net, x), gradients(*problem()))
     assert len(keepers()) == 1 and next(free) == 10**8 + 10**6
-    assert keepers()[0]._learned
+    assert keepers()[0]._learned[0]
     assert keepers()[0].store.mover.room.nbytes <= 10**8
     assert saved.metrics.moved["down 1"]
 
@@ -417,7 +410,7 @@ def test_a_loop_inside_of_one_with_statement_learns():
             if number == 0:
                 count = len(keepers()[0]._entries)
             assert len(keepers()[0]._entries) == count
-    assert keepers()[0]._learned and keepers()[0]._moved
+    assert keepers()[0]._learned[0] and keepers()[0]._moved
     assert saved.metrics.misses <= 2 * 5
 
 
@@ -453,7 +446,7 @@ def test_what_a_backward_pass_saves_is_no_new_iteration():
     for _ in range(3):
         with saved:
             part(Differentiating.apply(x)).sum().backward()
-    assert len(keepers()) == 1 and len(keepers()[0]._learned) == 4 + 4
+    assert len(keepers()) == 1 and len(keepers()[0]._learned[0]) == 4 + 4
 
 
 def test_threads_at_one_place_have_keepers_of_their_own():

@@ -28,6 +28,7 @@ from forebay.wave.acoustic import gpu as acoustic_gpu
 from forebay.wave.acoustic import plane, volume
 from forebay.wave.acoustic import propagator as acoustic
 from forebay.wave.acoustic.volume import gpu_kernels
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
@@ -102,6 +103,7 @@ def there(request, monkeypatch):
 
 
 def agree(one, other, tolerance=TOLERANCE):
+    one, other = on_host(one), on_host(other)
     assert one.shape == other.shape and np.isfinite(one).all()
     assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
 
@@ -223,7 +225,8 @@ def test_images_in_three_dimensions(there):
 def test_budgets_change_no_bit(there, seen):
     model, shot = seen
     kept, tight = (migrate(shot, there(model), every=3, budget=budget) for budget in ("64MB", "600kB"))
-    assert np.array_equal(kept.image, tight.image) and np.array_equal(kept.illumination, tight.illumination)
+    for name in ("image", "illumination"):
+        assert np.array_equal(on_host(getattr(kept, name)), on_host(getattr(tight, name)))
 
 
 def test_codecs_are_compared_where_the_adjoint_already_is(there, seen):
@@ -243,7 +246,7 @@ def test_a_condition_sees_the_model_and_nothing_else(there, seen):
 
     found = migrate(shot, there(model), every=5, budget="64MB", condition=condition)
     assert shapes == {model.grid.shape}
-    assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
+    assert sum(totals) * 5 * found.dt == pytest.approx(float(found.image.sum(dtype=float)), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +269,23 @@ def test_gradients_in_three_dimensions(there):
     expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
     agree(found.data, expected.data)
     agree(found.gradient, expected.gradient, 2e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen):
+    cupy, arrays = pytest.importorskip("cupy"), pytest.importorskip(library)
+    model, shot = seen
+    velocity = arrays.asarray(model.velocity, dtype=arrays.float32)
+    velocity = velocity.cuda() if library == "torch" else velocity
+    there = AcousticModel(velocity, model.grid)
+    expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (model, there))
+    slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
+    for array in (found.image, found.illumination, found.clean(), slopes[1]):
+        assert type(array) is type(velocity) and cupy.asarray(array).device.id == 0
+    agree(found.clean(), expected.clean(), 1e-4)
+    agree(slopes[1], slopes[0], 2e-5)
+    assert isinstance(simulate(shot, there), np.ndarray)
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")

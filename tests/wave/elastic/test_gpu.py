@@ -19,11 +19,13 @@ from forebay.cuda.available import gpu_count
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import Adjoint, Elastic, ElasticModel, Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.elastic import gpu as elastic_gpu
 from forebay.wave.elastic import gpu_images as elastic_gpu_images
 from forebay.wave.elastic import propagator as elastic
-from forebay.wave.elastic.gpu import STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
+from forebay.wave.elastic.gpu import FASTEST, STRESS, VELOCITY, ElasticGpuKernels, ElasticVariant
 from forebay.wave.elastic.gpu_images import POINTS
+from forebay.wave.kernels.variant import tiles_of
 
 TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
@@ -126,6 +128,7 @@ def any_wavelet(monkeypatch):
 
 
 def agree(one, other, tolerance=TOLERANCE):
+    one, other = on_host(one), on_host(other)
     assert one.shape == other.shape and np.isfinite(one).all()
     assert np.abs(other).max() > 0
     assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
@@ -256,12 +259,13 @@ def test_images_in_three_dimensions(there, any_wavelet, order):
             agree(one, other, 2e-5)
 
 
+@pytest.mark.slow  # budgets are the engine's, which has tests of its own
 def test_budgets_change_no_bit(there, seen):
     model, shot = seen
     options = {"every": 3, "images": ("pp", "velocity")}
     kept, tight = (migrate(shot, there(model), budget=budget, **options) for budget in ("64MB", "700kB"))
     for name, pair in kept.images.items():
-        assert all(np.array_equal(*both) for both in zip(pair, tight.images[name], strict=True))
+        assert all(np.array_equal(*map(on_host, both)) for both in zip(pair, tight.images[name], strict=True))
 
 
 def test_a_condition_sees_the_model_and_nothing_else(there, seen):
@@ -275,7 +279,7 @@ def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     found = migrate(shot, there(model), every=5, images=("pp", "velocity"), budget="64MB", condition=condition)
     rows, width = model.grid.shape
     assert shapes == {("div", (rows, width)), ("vz", (rows + 1, width)), ("vx", (rows, width + 1))}
-    assert sum(totals) * 5 * found.dt == pytest.approx(found.image.sum(dtype=float), rel=1e-3)
+    assert sum(totals) * 5 * found.dt == pytest.approx(float(found.image.sum(dtype=float)), rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -329,21 +333,47 @@ def test_arrays_that_are_neither_here_nor_there_are_refused():
         Elastic(model, 1e-4)
 
 
+@pytest.mark.parametrize("sizes", [(7, 8, 16), (40, 3, 5), (1, 64, 64)])
+@pytest.mark.parametrize("low_and_high", [(9, 21), (4, 30), (18, 12), (4, 21)], ids=["both", "none", "thin", "after"])
+def test_thread_blocks_compute_each_point_once_and_know_the_layers_there(sizes, low_and_high):
+    low, high = low_and_high
+    spans = [(4, low, high, 30), (4, low + 1, high, 30), (2, low, high - 1, 32)]
+    times, known = np.zeros((30, 30, 32), int), np.zeros((3, 30, 30, 32), bool)
+    for x, x_end, y, y_end, z, z_end, along, axes in tiles_of(spans, sizes):
+        assert x_end - x <= along and y_end - y <= sizes[1] and z_end - z <= sizes[0]
+        times[z:z_end, y:y_end, x:x_end] += 1
+        for axis in range(3):
+            known[axis, z:z_end, y:y_end, x:x_end] = axes >> axis & 1
+    assert (times[4:, 4:, 2:] == 1).all() and times.sum() == 26 * 26 * 30
+    for axis, (first, end, begin, last) in enumerate(spans):
+        there = np.moveaxis(known[axis], axis, 0)
+        other = np.moveaxis(times, axis, 0)[first:last] == 1
+        layered = (np.arange(first, last) < end) | (np.arange(first, last) >= begin)
+        assert (there[first:last][layered] | ~other[layered]).all()
+        if axis == 0 and end < begin:  # planes are cut where layers end
+            assert not there[first:last][~layered].any()
+
+
 @pytest.mark.parametrize(
-    ("axes", "radius", "arch"),
+    ("axes", "radius", "arch", "parts"),
     [
-        (2, 2, "sm_90"),
-        (3, 4, "sm_90"),
-        *(pytest.param(*case, marks=pytest.mark.slow) for case in ((2, 4, "sm_90"), (3, 2, "sm_90"), (3, 4, "sm_80"))),
+        (2, 2, "sm_90", 2),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in ((2, 4, "sm_90", 15), (3, 2, "sm_90", 15), (3, 4, "sm_90", 15), (3, 4, "sm_80", 15))
+        ),
     ],
 )
-def test_the_sources_compile(axes, radius, arch):
+def test_the_sources_compile(axes, radius, arch, parts):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
-    defines = ElasticVariant().defines(axes, radius, 40, 12)
-    few = {"AXES": axes, "RADIUS": radius}
+    few, parts = {"AXES": axes, "RADIUS": radius}, {"PARTS": parts}
     for source, macros, names in (
-        (VELOCITY, defines, ("move", "move_back", "sense_move")),
-        (STRESS, defines, ("strain", "strain_back", "strain_and_image", "sense_strain")),
+        (VELOCITY, FASTEST.defines(axes, radius, 40, 12) | parts, ("move", "move_back", "sense_move")),
+        (
+            STRESS,
+            FASTEST.stress_back.defines(axes, radius, 40, 12) | parts,
+            ("strain", "strain_back", "strain_and_image", "sense_strain"),
+        ),
         (POINTS, few, ("points", "crop", "divergence", "meet")),
     ):
         try:

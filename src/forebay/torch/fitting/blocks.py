@@ -1,10 +1,13 @@
 """The blocks of a model: found where its modules repeat, and replaced by a call of ours until they are given back."""
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from difflib import get_close_matches
+from functools import partial
 from itertools import chain
 from typing import Any, NoReturn
+from weakref import ref
 
 import torch
 from torch import nn
@@ -235,14 +238,49 @@ def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:
             raise PlanError(f"blocks: {name!r} does not know its shapes yet: run the model once before fit")
 
 
-class Single:
-    """What belongs to one model and would go on working for it in a copy of that model: so it refuses to be copied."""
+_REDUCE = "__reduce_ex__"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> NoReturn:
-        raise PlanError("a fitted model cannot be copied or pickled: call unfit(model) first, or copy it before fit")
+
+class Attachment:
+    """What a module of a fitted model holds of ours as an attribute: copies and pickles of the module are plain."""
+
+    def attach(self, module: nn.Module, name: str) -> None:
+        """Be an attribute of a module."""
+        object.__setattr__(module, name, self)
+        object.__setattr__(module, _REDUCE, partial(_reduce_plain, ref(module)))
+
+    def leave(self, attributes: dict[str, Any]) -> None:
+        """Make the attributes of a module, or a copy of these, what they would be without it."""
+        attributes.pop(_REDUCE, None)
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        self.__deepcopy__({})
+        raise PlanError(
+            "a module of a fitted model is copied or pickled in a way of its own, with what fit has put there: call "
+            "unfit(model) first, or copy it before fit"
+        )
+
+
+def _reduce_plain(reference: "ref[nn.Module]", protocol: Any) -> Any:
+    """Stand for the method of a module that `copy.deepcopy` and pickle call."""
+    module: Any = reference()
+    kind: Any = type(module)
+    reduced = kind.__reduce_ex__(module, protocol)
+    if not isinstance(reduced, tuple) or len(reduced) < 3 or not isinstance(reduced[2], dict):
+        return reduced
+    attributes = dict(reduced[2])
+    for value in reduced[2].values():
+        if isinstance(value, Attachment):
+            value.leave(attributes)
+    return *reduced[:2], attributes, *reduced[3:]
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]
+def _tell_of_compiling() -> None:
+    warnings.warn(
+        "a fitted model was compiled around its blocks, which are left uncompiled, and most of what is around them "
+        "with them: compile the blocks (block.compile() for each) before fit instead",
+        stacklevel=2,
+    )
 
 
 _REPLICATE = "_replicate_for_data_parallel"
@@ -256,7 +294,7 @@ def _refuse_replica() -> NoReturn:
     )
 
 
-class Patch(Single):
+class Patch(Attachment):
     """The call that a block has until it is given back; its parameters, hooks and names stay as they are.
 
     What is needed to give it back is held by the block alone, and goes with it.
@@ -268,21 +306,26 @@ class Patch(Single):
         self._name = "_compiled_call_impl" if getattr(module, "_compiled_call_impl", None) is not None else "forward"
         self._own, self._plain = vars(module).get(self._name), getattr(module, self._name)
         self._call = make(self._plain)
-        object.__setattr__(module, self._name, self)
+        self.attach(module, self._name)
         object.__setattr__(module, _REPLICATE, _refuse_replica)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the block as the plan says."""
+        if torch.compiler.is_compiling():
+            _tell_of_compiling()
         return self._call(*args, **kwargs)
 
     def undo(self) -> None:
         """Restore the module as it was; below a call that others have put around it, it does nothing any more."""
         self._call = self._plain
-        if vars(self._module).get(_REPLICATE) is _refuse_replica:
-            object.__delattr__(self._module, _REPLICATE)
-        if vars(self._module).get(self._name) is not self:
-            return
-        if self._own is None:
-            object.__delattr__(self._module, self._name)
-        else:
-            object.__setattr__(self._module, self._name, self._own)
+        self.leave(vars(self._module))
+
+    def leave(self, attributes: dict[str, Any]) -> None:
+        """Put the block's own call back, unless others have set one since."""
+        super().leave(attributes)
+        if attributes.get(_REPLICATE) is _refuse_replica:
+            del attributes[_REPLICATE]
+        if attributes.get(self._name) is self:
+            del attributes[self._name]
+            if self._own is not None:
+                attributes[self._name] = self._own

@@ -81,10 +81,13 @@ def block_of(
     forced
         The only treatment allowed, if one was asked for.
     """
-    if not record.spans and forced is None:
+    if not record.spans and forced is None and not record.refused:
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(BlockChoice("recompute"),))
     kept = bool(record.outputs)
+    if record.refused:
+        keep = BlockChoice("keep", kept=record.saved + record.loose, keeps_output=kept)
+        return Block(record.name, timed.forward, timed.backward, *peaks, choices=(keep,))
     saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
     staying = record.stays + record.loose
     choices = [

@@ -1,6 +1,7 @@
 """What a fitted model works with on one device: its gauge, its mover, its store, and what stands on these."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -32,7 +33,9 @@ class DeviceTools:
     replanner: Replanner
 
 
-def tools_for(device: torch.device, budget: Budget, codec: Codec | None, choice: str | None) -> DeviceTools:
+def tools_for(
+    device: torch.device, budget: Budget, codec: Codec | None, choice: str | None, given: Mapping[str, str]
+) -> DeviceTools:
     """Make the tools of a device, refusing one that is neither a GPU of CUDA nor the host."""
     if device.type not in ("cpu", "cuda"):
         raise BudgetError(f"fit works on CUDA GPUs and on the CPU, not on {device}: move the model there")
@@ -44,4 +47,5 @@ def tools_for(device: torch.device, budget: Budget, codec: Codec | None, choice:
     store = TensorStore(mover, LEAST_MOVED[device.type])
     runner = BlockRunner(store, gauge, codec)
     link = gauge.link(mover) if budget.host else None
-    return DeviceTools(gauge, mover, store, runner, Replanner(budget, choice, gauge.counts, link, mover.room))
+    replanner = Replanner(budget, choice, given, gauge.counts, link, mover.room)
+    return DeviceTools(gauge, mover, store, runner, replanner)

@@ -1,6 +1,7 @@
 """The plan of a fitted model: what happens to each block, what that should cost, and why."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -53,12 +54,7 @@ class FitPlan:
     @property
     def choices(self) -> dict[str, str]:
         """What is done with each block, by name; one that is called several times appears with a number."""
-        names: Counter[str] = Counter()
-        choices = {}
-        for block, pick in zip(self.chain.blocks, self.picks, strict=True):
-            names[block.name] += 1
-            choices[block.name if names[block.name] == 1 else f"{block.name} ({names[block.name]})"] = pick.name
-        return choices
+        return dict(zip(numbered(block.name for block in self.chain.blocks), self.names, strict=True))
 
     def explain(self) -> str:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
@@ -100,6 +96,22 @@ class FitPlan:
             foreseen = simulate(self.chain, picks, self.budget["device"])
             alternatives.append((name, self.pace * foreseen.seconds, foreseen.peak))
         return alternatives
+
+
+def numbered(names: Iterable[str]) -> list[str]:
+    """Tell names that come again apart.
+
+    Examples
+    --------
+    >>> numbered(["first", "shared", "shared"])
+    ['first', 'shared', 'shared (2)']
+    """
+    times: Counter[str] = Counter()
+    apart = []
+    for name in names:
+        times[name] += 1
+        apart.append(name if times[name] == 1 else f"{name} ({times[name]})")
+    return apart
 
 
 def _grouped(picks: tuple[BlockChoice, ...]) -> dict[str, list[int]]:

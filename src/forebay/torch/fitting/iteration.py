@@ -80,6 +80,11 @@ class Iteration:
         """Whether nobody can ask for its backward any more, where only that would tell that another begins."""
         return not self.called and self.graph is not None and self.graph() is None
 
+    @property
+    def awaited(self) -> bool:
+        """Whether its graph is alive, and no backward pass has come to it."""
+        return self.task is None and self.graph is not None and self.graph() is not None
+
     def graph_token(self) -> GraphToken:
         """Return what the hooks on the outputs of its blocks hold."""
         token = None if self.graph is None else self.graph()

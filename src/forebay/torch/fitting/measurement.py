@@ -1,23 +1,28 @@
 """Measuring a block in the first iteration: it runs, runs again in the backward pass, and is looked into there."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
+from itertools import count
+from operator import methodcaller
 from typing import Any
 
 import torch
+from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.execution_context import shared_random
+from forebay.torch.advice import Advice
+from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
 from forebay.torch.fitting.record import BlockRecord, device_of, signature
 from forebay.torch.gauge import HostGauge
-from forebay.torch.mover import Mover, bytes_by_storage, from_outside, storage_of, weakly
+from forebay.torch.mover import Mover, bytes_by_storage, dense, from_outside, storage_of, weakly
 from forebay.torch.replay.arguments import direct_tensors, tensors_in
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import dense
+from forebay.torch.saved_tensors import KeptTensor
 
 
 def measure(
@@ -28,6 +33,8 @@ def measure(
     mover: Mover,
     codec: Codec | None,
     least: int,
+    advice: Advice,
+    refuse: Callable[[BlockRecord, bool], None] | None,
 ) -> Any:
     """Run a block that will be recomputed, and begin its record.
 
@@ -41,6 +48,11 @@ def measure(
         What times it, and what would move or encode what it saves.
     least
         Storages of fewer bytes are not moved.
+    advice
+        Warns of what the user should know.
+    refuse
+        Told when the block has hidden state, and whether this iteration is right all the same. None where it is known
+        to have some: it is kept.
     """
     number = len(iteration.records)
     record = block.record(signature(inputs.tensors))
@@ -61,13 +73,23 @@ def measure(
         if other.input_storages & record.input_storages:  # moving it for one would not free it
             record.lone = other.lone = False
     iteration.input_storages |= record.input_storages
+    watch = BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least, advice)
+    if refuse is None:
+        record.refused = True
+        start = gauge.mark()
+        # Where the device's memory is counted, what is kept is part of every peak.
+        with NOTHING if gauge.counts else saved_tensors_hooks(watch.weigh(), methodcaller("tensor")):
+            output = block.call(*inputs.args, **inputs.kwargs)
+        record.forward, record.peak_forward = (start, gauge.mark()), gauge.peak()
+        return output
     frame = Frame(
         block.call,
         block.module_state,
         device_of(inputs.tensors, block.module_state.parameters()),
-        watch=BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least),
+        watch=watch,
         weighed=True,
         on_reread=record.note_reread,
+        on_hidden=partial(refuse, record),
         compiled=block.compiled,
     )
     drawn = shared_random()
@@ -80,18 +102,49 @@ def measure(
             "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
         )
     record.peak_forward = gauge.peak()
+    if _checkpoints(frame.saved, tensors_in(output), inputs.tensors):
+        advice.checkpoints_inside()
     record.outputs, record.made = frame.saved_of(tensors_in(output))
     return output
+
+
+def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
+    """Tell whether torch.utils.checkpoint was at work in a block: by its node, or by many nodes that saved little."""
+    visited: set[Any] = {None, *(tensor.grad_fn for tensor in inputs)}
+    waiting: list[Any] = [tensor.grad_fn for tensor in outputs]
+    saving = 0
+    while waiting:
+        node = waiting.pop()
+        if node not in visited:
+            visited.add(node)
+            kind: Any = type(node)
+            saving += _saves(kind)
+            if node.name() == "CheckpointFunctionBackward" or saving > 2 * saved:
+                return True
+            waiting += [following for following, _ in node.next_functions]
+    return False
+
+
+@cache
+def _saves(kind: Any) -> bool:
+    return any(name.startswith("_raw_saved") for name in dir(kind))
 
 
 class BlockMeasurement:
     """Measures a block while it runs again."""
 
     def __init__(
-        self, record: BlockRecord, gauge: HostGauge, mover: Mover, codec: Codec | None, inputs: set[int], least: int
+        self,
+        record: BlockRecord,
+        gauge: HostGauge,
+        mover: Mover,
+        codec: Codec | None,
+        inputs: set[int],
+        least: int,
+        advice: Advice,
     ) -> None:
         self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
-        self._inputs, self._least = inputs, least
+        self._inputs, self._least, self._advice = inputs, least, advice
         self._weighed_storages: dict[int, StorageWeakRef] = {}
 
     @contextmanager
@@ -111,10 +164,21 @@ class BlockMeasurement:
             with OperationWatch(gauge.mark, lambda: frame.count) as watching:
                 yield
             self._note_costly(watching)
-            frame.note_read(watching.read)
+            if watching.checkpointed:
+                self._advice.checkpoints_inside()
         record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
         self._weighed_storages.clear()
+
+    def weigh(self) -> Callable[[torch.Tensor], KeptTensor]:
+        """Make the hook that keeps and weighs what a block saves."""
+        numbers = count()
+
+        def pack(tensor: torch.Tensor) -> KeptTensor:
+            self._take(next(numbers), tensor)
+            return KeptTensor(tensor)
+
+        return pack
 
     def _note_costly(self, watching: OperationWatch) -> None:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):

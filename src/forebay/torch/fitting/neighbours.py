@@ -58,6 +58,14 @@ def bare(module: nn.Module) -> bool:
     )
 
 
+def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: BlockRecord | None) -> BlockRecord | None:
+    """Note that a block was given what the one before gave; return its record, where it was measured just now."""
+    if not records or records[-1].module != id(module) or not bare(module):
+        return None
+    records[-1].follows = before is not None and len(records) > 1 and records[-2] is before
+    return records[-1]
+
+
 def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
@@ -85,7 +93,8 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
     grouped: list[list[BlockRecord]] = []
     freed = 0
     for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
-        if record.follows and times[record.module] == times[records[number - 1].module] == 1:
+        alone = record.refused or records[number - 1].refused
+        if record.follows and not alone and times[record.module] == times[records[number - 1].module] == 1:
             group = [*grouped[-1], record]
             among = slice(number + 1 - len(group), number + 1)
             small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)

@@ -1,6 +1,7 @@
 """The plan of a fitted model, from what was measured of its blocks."""
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from statistics import median
@@ -10,7 +11,7 @@ from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
 from forebay.torch.fitting.choices import LOW_OVERHEAD, block_of
-from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.fitplan import FitPlan, numbered
 from forebay.torch.fitting.profile import Profile
 from forebay.units import Budget, to_text
 
@@ -88,6 +89,27 @@ def last_plans(
         if plain is not None and _names(plain) not in map(_names, picked):
             picked.append(plain)
     return tuple(_fitting(profile, budget, counts, link, chain, picks) for picks in picked)
+
+
+def given_plan(
+    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None, given: Mapping[str, str]
+) -> FitPlan | None:
+    """Return the plan with the choices that were given; None where they are of other blocks, or do not fit any more.
+
+    The other parameters are those of `make_plan`.
+    """
+    chain = _chain(profile, budget, counts, link, choice)
+    if list(given) == numbered(block.name for block in chain.blocks):
+        for room in _rooms(profile, budget, counts):
+            picked = _named(list(given.values()), chain, room)
+            if picked is not None:
+                return _fitting(profile, budget, counts, link, chain, picked)
+    warnings.warn(
+        f"the plan that was given for {len(given)} blocks is followed no further: the model has others, or it needs "
+        f"more than {budget!r} by now. Another is made",
+        stacklevel=2,
+    )
+    return None
 
 
 def _within(

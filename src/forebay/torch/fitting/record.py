@@ -78,6 +78,8 @@ class BlockRecord:
     """the numbers of saved tensors that are the block's output"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
+    refused: bool = False
+    """whether it computes other values when it is run again, so that it has to be kept"""
     rereads: bool = False
     """whether a function reads what it saved more than once, each time all of it"""
     operations: list[CostlyOperation] = field(default_factory=list)

@@ -1,5 +1,6 @@
 """When plans of a fitted model are made, which of them takes a turn, and which stays."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 
@@ -7,7 +8,7 @@ from forebay.errors import BudgetError
 from forebay.machine.slabs import SlabHeap
 from forebay.planner import Link
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.planning import RIVALS, foreseen_anew, last_plans, make_plan
+from forebay.torch.fitting.planning import RIVALS, foreseen_anew, given_plan, last_plans, make_plan
 from forebay.torch.fitting.profile import WHOLE_TIMINGS, Profile
 from forebay.torch.fitting.record import BlockRecord
 from forebay.units import Budget
@@ -35,6 +36,8 @@ class Replanner:
     budget: Budget
     choice: str | None
     """the only treatment allowed, if one was asked for"""
+    given: Mapping[str, str]
+    """the choices of a plan that was given, by the names of blocks"""
     counts: bool
     """whether the device's memory is counted"""
     link: Link | None
@@ -58,7 +61,10 @@ class Replanner:
         try:
             low_overhead = profile.learned >= LOW_OVERHEAD_AFTER
             last = profile.learned >= LAST_TIMED
-            plans = last_plans(*arguments) if last else (make_plan(*arguments, low_overhead),)
+            given = given_plan(*arguments, self.given) if self.given and not profile.settled else None
+            if given is not None:
+                profile.learned, profile.settled = LAST_TIMED, True
+            plans = (given,) if given else last_plans(*arguments) if last else (make_plan(*arguments, low_overhead),)
         except BudgetError:
             if not profile.together:
                 profile.plan = None  # whoever goes on after that is told again

@@ -1,8 +1,7 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
-import warnings
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -14,6 +13,7 @@ from torch import nn
 
 from forebay.codec import Codec
 from forebay.metrics import Metrics
+from forebay.torch.advice import Advice
 from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import LEAST_MOVED, DeviceTools, tools_for
@@ -21,7 +21,7 @@ from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.fitted_block import FittedBlock, FlagGuess, Inputs, differentiable
 from forebay.torch.fitting.iteration import Iteration, IterationKey, read_times
 from forebay.torch.fitting.measurement import measure
-from forebay.torch.fitting.neighbours import bare, group_of
+from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.profile import Profile
 from forebay.torch.fitting.record import BlockRecord, Signature, device_of, signature
 from forebay.torch.fitting.replanning import LAST_TIMED
@@ -38,8 +38,8 @@ MOST_SHAPES = 64
 class FittingSession:
     """The state of a fitted model."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None) -> None:
-        self._budget, self._codec, self._choice = budget, codec, choice
+    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None, given: Mapping[str, str]) -> None:
+        self._budget, self._codec, self._choice, self._given = budget, codec, choice, given
         self.blocks: WeakValueDictionary[int, FittedBlock] = WeakValueDictionary()
         """the blocks, by the identities of their modules"""
         self._profiles: dict[tuple[Any, ...], Profile] = {}
@@ -47,11 +47,12 @@ class FittingSession:
         self._unread: list[Iteration] = []  # those that ended after another had begun, and whose times nobody has read
         self._model_called = False  # and none of its blocks has begun an iteration since
         self._block_ran = False  # since the model was called
-        self._warned = False
+        self._advice = Advice()
         self._start: Any = None
         self._key = IterationKey((), None, (b"", b""))
         self._guess = FlagGuess()
         self._called_with: Signature = ()
+        self._refused: set[int] = set()  # the identities of blocks that compute other values when they are run again
         self._forked: dict[tuple[Any, ...], None] = {}  # how iterations begin that go on with several shapes
         self._base = 0
         self._tools: DeviceTools | None = None
@@ -110,13 +111,8 @@ class FittingSession:
             self._tools.runner.leave(iteration, leaving)
             if iteration.other_way:
                 iteration.profile.forget()
-        if not (self._block_ran or self._warned) and torch.is_grad_enabled():
-            self._warned = True
-            warnings.warn(
-                f"the model called none of its blocks ({', '.join(block.name for block in self.blocks.values()):.80}): "
-                "it trains as if it were not fitted. Name those that it calls with blocks=...",
-                stacklevel=2,
-            )
+        if not self._block_ran and torch.is_grad_enabled():
+            self._advice.none_called(block.name for block in self.blocks.values())
 
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
@@ -138,7 +134,8 @@ class FittingSession:
             group = self._group(modules, at, value)
             if group is None:
                 value = modules[at](value)
-                before = self._note_follower(modules[at], before)
+                measured = self._iteration.records if self._iteration and self._iteration.measuring else []
+                before = note_follower(measured, modules[at], before)
                 at += 1
             else:
                 self._block_ran = True
@@ -169,17 +166,6 @@ class FittingSession:
             groups[id(first.module)] = group_of([self.blocks[identity] for identity in wanted])
         return iteration, groups[id(first.module)], tensors
 
-    def _note_follower(self, module: nn.Module, before: BlockRecord | None) -> BlockRecord | None:
-        """Note that a block was given what the one before gave; return its record, where it was measured just now."""
-        iteration = self._iteration
-        if iteration is None or not iteration.measuring or not iteration.records:
-            return None
-        if iteration.records[-1].module != id(module) or not bare(module):
-            return None
-        record = iteration.records[-1]
-        record.follows = before is not None and len(iteration.records) > 1 and iteration.records[-2] is before
-        return record
-
     # Iterations.
 
     def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
@@ -194,7 +180,7 @@ class FittingSession:
         device = device_of(tensors, block.module_state.parameters())
         tools = self._tools
         if tools is None or tools.gauge.device != device:
-            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice)
+            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice, self._given)
             self._profiles.clear()
             self._start = None
         gauge = tools.gauge
@@ -208,6 +194,8 @@ class FittingSession:
         guessed = self._steady and self._model_called and inputs == self._key[:2] and self._guess.holds(block)
         key = IterationKey(*inputs, self._key.flags if guessed else self._flags())
         profile, last = self._profile_of(key), self._iteration
+        if last is not None and last.awaited:
+            self._advice.several_graphs()
         profile.forwards += 1
         planned = tools.replanner.replan_if_due(profile, self._base)
         if profile.rivals:
@@ -287,7 +275,9 @@ class FittingSession:
         assert tools is not None
         if iteration.measuring:
             least = LEAST_MOVED[tools.gauge.device.type]
-            output = measure(iteration, block, inputs, tools.gauge, tools.mover, self._codec, least)
+            refuse = None if block.identity in self._refused else self._refuse
+            arguments = tools.gauge, tools.mover, self._codec, least, self._advice, refuse
+            output = measure(iteration, block, inputs, *arguments)
         else:
             output = self._carry_out(iteration, number, block, inputs, tools)
         if not number:
@@ -295,6 +285,12 @@ class FittingSession:
         if iteration.hooked is None or number in iteration.hooked:
             hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
         return output
+
+    def _refuse(self, record: BlockRecord, right: bool) -> None:
+        """Have a block kept from now on, whose second run computed other values."""
+        record.refused = True
+        self._refused.add(record.module)
+        self._advice.refused(record.name, right)
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
@@ -324,6 +320,8 @@ class FittingSession:
             if not iteration.broken:
                 self._break(iteration)
             iteration.records.append(block.record(input_signature))
+            if block.identity in self._refused:
+                return block.call(*inputs.args, **inputs.kwargs)
             device = device_of(inputs.tensors, block.module_state.parameters())
             return Frame(block.call, block.module_state, device, compiled=block.compiled).run(
                 inputs.args, inputs.kwargs

@@ -1,1 +1,1 @@
-"""How `offload` moves saved tensors: their order learned, and iterations in steady state left alone."""
+"""How `offload` moves saved tensors: their order learned, and those that fit only counted."""

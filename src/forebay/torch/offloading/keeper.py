@@ -1,31 +1,31 @@
 """The saved tensors of one device at one place in a program: their order is learned, and the last used ones move."""
 
+from collections import deque
 from weakref import ref
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
-from forebay.torch.mover import mover_for, weakly
+from forebay.torch.mover import mover_for
 from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
 from forebay.units import Budget, to_text
 
 
 class CountedTensor(KeptTensor):
-    """A saved tensor that stays because everything fits."""
+    """A saved tensor that stays, and is counted as long as somebody may ask for it."""
 
-    __slots__ = ("_keeper", "_token")
+    __slots__ = ("_let", "_token")
 
-    def __init__(self, keeper: "Keeper", tensor: torch.Tensor, token: GraphToken) -> None:
-        super().__init__(tensor)
-        self._keeper, self._token = keeper, token
+    def __init__(self, tensor: torch.Tensor, let: "_LetThrough", token: GraphToken) -> None:
+        self._tensor, self._version = tensor.detach(), tensor._version
+        self._let, self._token = let, token
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed."""
-        self._keeper.turned = True
+        self._let.keeper.turned = True
         return super().tensor()
 
 
@@ -43,6 +43,18 @@ class TrackedTensor:
         return self._held.tensor()
 
 
+class _LetThrough:
+    """A storage that is only counted, as long as saved tensors hold this, and with it its address."""
+
+    __slots__ = ("__weakref__", "_nbytes", "keeper")
+
+    def __init__(self, keeper: "Keeper", nbytes: int) -> None:
+        self.keeper, self._nbytes = keeper, nbytes
+
+    def __del__(self) -> None:
+        self.keeper.dropped.append(self._nbytes)  # in any thread: the keeper takes note when it is next used
+
+
 class Keeper:
     """Learns the order of an iteration, plans what moves, and moves it."""
 
@@ -50,52 +62,39 @@ class Keeper:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
         budget, self._less = less_of_host(budget, free_host_bytes())
-        self.store = TensorStore(mover_for(device, budget.host), min_bytes)
+        self.device = device
+        self.store = TensorStore(mover_for(device, budget.host))
         self.turned = False
         """whether something of this iteration has been asked for"""
-        self.stored = False
-        """whether something was more than counted since the last `with`"""
-        self.most = 0
-        """bytes that were let through since then, in one iteration"""
-        self.budget = budget["device"]
-        self._host, self._codec = budget["host"], codec
+        self.dropped: deque[int] = deque()
+        """bytes of storages that were let through and that nobody holds any more"""
+        self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
         self._token: ref[GraphToken] | None = None
-        self._held: list[ref[GraphToken]] = []  # earlier iterations whose graphs somebody holds
         self._sizes: list[int] = []
         self._uses: list[int] = []
         self._entries: list[ref[Entry]] = []
-        self._learned: list[int] = []  # the sizes that the plan is for
+        self._staying: deque[ref[Entry]] = deque()  # those of them that nobody has sent away
+        self._most = 0  # bytes that were let through in this iteration
+        self._learned: tuple[list[int], int] = [], 0  # the sizes that the plan is for, and the bytes let through beside
         self._order: list[int] = []
         self._moved: frozenset[int] = frozenset()
         self._next = 0
         self._fits = False  # whether the last iteration had room for everything
         self._partly = False  # whether some of this one was only counted, so that its order is not known
-        self._plain: dict[int, tuple[StorageWeakRef, int]] = {}  # storages that were let through, and their bytes
-        self._plain_bytes = 0
-
-    def begin(self, learn: bool) -> None:
-        """Begin another `with` statement, and learn from the last unless only its first tensors were looked at."""
-        self._partly = self._partly or not learn
-        self.restart()
-        self.stored, self.most = False, 0
+        self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        if self._sizes and self._uses and self._sizes != self._learned and not self._partly:
+        if self._sizes and self._uses and (self._sizes, self._most) != self._learned and not self._partly:
             self._order = fetch_order(len(self._sizes), self._uses)
-            self._moved = to_move(self._sizes, self._order, self.budget)
-            self._learned = self._sizes
+            self._moved = to_move(self._sizes, self._order, self._budget - self._most)
+            self._learned = self._sizes, self._most
             self._fits = not self._moved
-        self._held = [
-            reference for reference in (*self._held, self._token) if reference is not None and reference() is not None
-        ]
-        if self._held:
-            self._forget_gone()
-        else:
-            self._plain.clear()
-            self._plain_bytes = 0
-        self._partly = False
+        self._take_note_of_dropped()
+        self._partly, self._most = False, self.store.let_through
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
+        self._let = {address: let for address, let in self._let.items() if let() is not None}
+        self._staying = deque(entry for entry in self._staying if entry() is not None)
         self.turned, self._token = False, None
         self.store.restart()
 
@@ -104,21 +103,19 @@ class Keeper:
         if not self.store.movable(tensor):
             return KeptTensor(tensor)
         token = self._iteration()
-        if self._fits and self._let_through(tensor):
-            return CountedTensor(self, tensor, token)
-        self.stored = True
+        if (let := self._let_through(tensor.untyped_storage())) is not None:
+            return CountedTensor(tensor, let, token)
+        if self._fits:  # there are more than there were
+            self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
         held, entry = self.store.save(tensor)
         if entry is not None:
             self._sizes.append(entry.nbytes)
             self._entries.append(ref(entry))
             if self._as_learned() and entry.number in self._moved:
                 self._send(entry, tensor)
-            if self.store.held + self._plain_bytes > self.budget:
-                self._forget_gone()
-            if self._plain_bytes:
-                self.store.count_let_through(self._plain_bytes)
-            while self.store.held + self._plain_bytes > self.budget and (self.store.settle() or self._evict()):
-                pass
+            else:
+                self._staying.append(self._entries[-1])
+            self._make_room(0)
         return TrackedTensor(self, held, token) if isinstance(held, StoredTensor) else held
 
     def _iteration(self) -> GraphToken:
@@ -131,41 +128,46 @@ class Keeper:
             self._token = ref(token)
         return token
 
-    def _let_through(self, tensor: torch.Tensor) -> bool:
-        """Only count a tensor where all are known to fit; False when there are more than there were."""
-        storage = tensor.untyped_storage()
-        if storage._cdata not in self._plain:
-            nbytes = storage.nbytes()
-            if self.store.held + self._plain_bytes + nbytes > self.budget:
-                self.store.collect()
-                self._forget_gone()
-            if self.store.held + self._plain_bytes + nbytes > self.budget:
-                self._fits, self._partly = False, bool(self._plain)
-                self._learned = []
-                return False
-            self._plain[storage._cdata] = weakly(storage), nbytes  # no other storage has its address meanwhile
-            self._plain_bytes += nbytes
-            if self._plain_bytes > self.most:
-                self.most = self._plain_bytes
-                self.store.count_let_through(self.most)
-        return True
+    def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
+        """Only count a storage, where all fits or it is small, and where there is room for it."""
+        address = storage._cdata
+        if address in self._let and (let := self._let[address]()) is not None:
+            return let
+        nbytes = storage.nbytes()
+        if not self._fits and nbytes >= self._least:
+            return None
+        if self.store.total + nbytes > self._budget and not self._make_room(nbytes):
+            return None
+        let = _LetThrough(self, nbytes)
+        self._let[address] = ref(let)
+        self.store.let(nbytes)
+        self._most = max(self._most, self.store.let_through)
+        return let
 
-    def _forget_gone(self) -> None:
-        """Count no longer those that were let through and whose memory is free again."""
-        gone = [address for address, (storage, _) in self._plain.items() if storage.expired()]  # type: ignore[no-untyped-call]
-        for address in gone:
-            self._plain_bytes -= self._plain.pop(address)[1]
+    def _take_note_of_dropped(self) -> None:
+        while self.dropped:
+            self.store.let(-self.dropped.popleft())
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Have others leave the device until so many bytes fit; tell whether they do."""
+        if self.store.total + nbytes > self._budget:
+            self.store.collect()
+            self._take_note_of_dropped()
+        while self.store.total + nbytes > self._budget:
+            if not (self.store.settle() or self._evict()):
+                return False
+        return True
 
     def _as_learned(self) -> bool:
         """Tell whether this iteration goes like the one that the plan was made from, so far."""
-        number = len(self._sizes) - 1
-        return number < len(self._learned) and self._sizes[number] == self._learned[number]
+        number, learned = len(self._sizes) - 1, self._learned[0]
+        return number < len(learned) and self._sizes[number] == learned[number]
 
     def _evict(self) -> bool:
         """Send away the oldest that is still here; False where nothing is."""
-        for reference in self._entries:
-            entry = reference()
-            if entry is not None and entry.storage is not None and entry.away is None and entry.codec is None:
+        while self._staying:
+            entry = self._staying.popleft()()
+            if entry is not None and entry.storage is not None:
                 self._send(entry, None)
                 return True
         return False
@@ -177,18 +179,19 @@ class Keeper:
             less = f"{self._less}; " if self._less else ""
             raise BudgetError(
                 f"{less}the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of "
-                f"saved tensors, and the device budget of {to_text(self.budget)} is full: raise one of them"
+                f"saved tensors, and the device budget of {to_text(self._budget)} is full: raise one of them"
             )
 
     def used(self, entry: Entry) -> None:
         """Note that an entry is asked for, and fetch ahead what fits."""
         if entry.number >= len(self._entries) or self._entries[entry.number]() is not entry:
             return  # of an earlier iteration, whose order is over
-        if not self._uses and len(self._sizes) != len(self._learned):
+        if not self._uses and len(self._sizes) != len(self._learned[0]):
             self._order = fetch_order(len(self._sizes), [])
         self.turned = True
         self._uses.append(entry.number)
         self.store.collect()
+        self._take_note_of_dropped()
         while self._next < len(self._order):
             number = self._order[self._next]
             ahead = self._entries[number]() if number < len(self._entries) else None
@@ -199,7 +202,7 @@ class Keeper:
                 and ahead.storage is None
                 and ahead.left
             ):
-                if self.store.held + ahead.size > self.budget:
+                if self.store.total + ahead.size > self._budget:
                     return
                 self.store.fetch(ahead)
             self._next += 1

@@ -16,7 +16,7 @@ MOST = 1000
 """So many objects in arguments are looked into, those that are nearest first, and no container of more than that."""
 
 METHODS = (MethodType, BuiltinMethodType)
-_GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
+GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 _OWN = ("builtins", "itertools")
 """Whose iterators do not tell where they are."""
 PLAIN = (tuple, list, dict)
@@ -94,7 +94,7 @@ def traits_of(instance: Any) -> ClassTraits:
             member for owner in owners for member in vars(owner).values() if isinstance(member, MemberDescriptorType)
         ]
         visible = base is not None or bool(members) or kind.__dictoffset__ != 0
-        leaf = issubclass(kind, (torch.Tensor, *_GENERATORS))
+        leaf = issubclass(kind, (torch.Tensor, *GENERATORS))
         traits = _traits[kind] = ClassTraits(
             issubclass(kind, _CLOSED), base, native, _can_make(kind, native), tuple(members), visible, leaf
         )

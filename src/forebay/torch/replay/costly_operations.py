@@ -9,8 +9,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from forebay.torch.execution_context import checkpointing
 from forebay.torch.mover import bytes_by_storage, weakly
-from forebay.torch.replay.norms import read_by
 from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
 
 _NAMES = (
@@ -191,7 +191,7 @@ class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Times costly operations and weighs their outputs while a block runs again, and sees what operations read."""
+    """Times costly operations and weighs their outputs while a block runs again."""
 
     def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -199,13 +199,13 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
         self.written: set[int] = set()
         """the numbers of those whose outputs were changed in place"""
-        self.read: set[int] = set()
-        """the storages that operations read, but for statistics that they add to"""
+        self.checkpointed = False
+        """whether torch.utils.checkpoint was at work inside of the block"""
         self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
         self._mark, self._packed = mark, packed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.read |= read_by(func, args, kwargs or {})
+        self.checkpointed = self.checkpointed or checkpointing()
         if not is_costly(func, args, kwargs or {}):
             storages = written(func, args, kwargs or {})
             if storages:

@@ -12,6 +12,7 @@ from forebay.torch.execution_context import NOTHING, Autocast, random_state, set
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
+from forebay.torch.replay.hidden_state import Attributes, Samples
 from forebay.torch.replay.module_state import ModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor
 from forebay.torch.tensor_versions import check_version
@@ -61,6 +62,8 @@ class Frame:
         Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
     on_reread
         Told when a tensor is asked for that is there because it lasts.
+    on_hidden
+        Told when the second run of a weighed frame has computed other values, and whether its attributes explain that.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
     """
@@ -78,16 +81,19 @@ class Frame:
         weighed: bool = False,
         lasting: bool = False,
         on_reread: Callable[[], None] = lambda: None,
+        on_hidden: Callable[[bool], None] = lambda explained: None,
         compiled: bool = False,
     ) -> None:
         self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
-        self._ends, self._lasting, self._on_reread = ends, lasting or weighed, on_reread
+        self._ends, self._lasting, self._on_reread, self._on_hidden = ends, lasting or weighed, on_reread, on_hidden
         self._outputs: dict[int, KeptOutput] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
+        self._samples: Samples | None = None  # of what a weighed frame saved
+        self._attributes: Attributes | None = None  # that it had
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self._versions: list[int] = []  # of these, when they were saved
         self.on_saved: Callable[[int, torch.Tensor], None] | None = None
@@ -98,7 +104,9 @@ class Frame:
         self._arguments = CallArguments(args, kwargs, self._keep_input)
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
-        self._initial = self._module_state.note(watched=self._storages is not None)
+        self._initial = self._module_state.note()
+        if self._storages is not None:
+            self._attributes, self._samples = Attributes(self._initial.parts), Samples(self._initial.parts)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -108,6 +116,9 @@ class Frame:
                 # Those that the block itself has changed in place are of no use: they are computed again.
                 self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
         self._module_state.look(self._initial)
+        if self._attributes is not None and self._samples is not None:
+            self._samples.end()
+            self._module_state.sets_attributes = self._attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
@@ -127,9 +138,10 @@ class Frame:
         shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
         return frozenset(number for number, _ in sharing), tuple(shared.values())
 
-    def note_read(self, storages: set[int]) -> None:
-        """Take note of the storages that a second run has read; it is not over yet."""
-        self._module_state.note_read(self._initial, storages)
+    @property
+    def saved(self) -> int:
+        """The tensors that the first run has saved."""
+        return len(self._kinds)
 
     @property
     def count(self) -> int:
@@ -139,6 +151,7 @@ class Frame:
     def _packing(self) -> Callable[[torch.Tensor], int | DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
         kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
+        samples = self._samples
 
         def pack(tensor: torch.Tensor) -> int | DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
@@ -146,6 +159,8 @@ class Frame:
             if storages is not None:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
+            if samples is not None:
+                samples.take(number, tensor)
             if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
                 return KeptTensor(tensor)
             return DroppedTensor(number) if lasting else number
@@ -179,6 +194,25 @@ class Frame:
         return tensor
 
     def _replay(self) -> None:
+        attributes, self._attributes = self._attributes, None
+        setting = attributes is not None or self._module_state.sets_attributes
+        with Attributes(self._initial.parts).lent() if setting else NOTHING:
+            alike = self._run_again()
+        if attributes is not None and not (alike and self._same_values()):
+            with attributes.lent():
+                alike = self._run_again()
+            self._on_hidden(alike and self._same_values())
+        self._samples = None
+        if not alike:
+            self._values = []
+            raise RuntimeError(_OTHERWISE)
+
+    def _same_values(self) -> bool:
+        """Tell whether a second run of a weighed frame has saved the values of the first."""
+        return self._samples is None or self._samples.same(self._values)
+
+    def _run_again(self) -> bool:
+        """Run the block, and tell whether it saved tensors of the same shapes and types."""
         self._values, self._versions = [], []
         now = random_state(self._device)
         try:
@@ -199,15 +233,12 @@ class Frame:
         tensors = [tensor for tensor in self._values if tensor is not None]
         kinds = zip(self._kinds, tensors, strict=False)
         alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
-        if len(tensors) != len(self._kinds) or not alike:
-            self._values = []
-            raise RuntimeError(_OTHERWISE)
+        return len(tensors) == len(self._kinds) and alike
 
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
-        # One that is watched goes on to its end where something is to be seen there.
-        stops = saved - 1 not in self._ends and not (on_saved is not None and self._module_state.watches(self._initial))
+        stops = saved - 1 not in self._ends
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.

@@ -3,7 +3,7 @@
 Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -13,9 +13,7 @@ import torch
 from torch import nn
 
 from forebay.torch.execution_context import NOTHING
-from forebay.torch.mover import bytes_by_storage
 from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
-from forebay.torch.replay.norms import only_adds, thrown_away
 from forebay.torch.tensor_versions import version_of
 
 
@@ -120,9 +118,7 @@ class InitialModuleState:
     """its modules"""
     parameters: Parameters
     buffers: Buffers | None
-    """None where it has none that matter"""
-    unread: Mapping[int, nn.Module]
-    """those of its modules that only add to their buffers: of these nothing is noted"""
+    """None where it has none"""
     training: tuple[bool, ...]
     lost: set[str] = field(default_factory=set)
     """names of buffers that the run has changed without there being a copy"""
@@ -138,13 +134,14 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
+        self.sets_attributes = False
+        """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._find_parts()
 
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
         self._tree = _Tree(self._parts)
         self._changing: dict[tuple[bool, ...], set[BufferName]] = {}  # by modes; those that have not run are not known
-        self._unread: dict[tuple[bool, ...], dict[int, nn.Module]] = {}  # by modes; those that were not watched are not
         self._layout: BufferLayout | None = None
 
     def parameters(self) -> Iterator[torch.Tensor]:
@@ -152,18 +149,15 @@ class ModuleState:
         for part in self._parts:
             yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
-    def note(self, watched: bool = False) -> InitialModuleState:
-        """Take note of what the block has now, for a second run that may be watched."""
+    def note(self) -> InitialModuleState:
+        """Take note of what the block has now, for a second run."""
         if not self._tree.stands():
             self._find_parts()
         parts = self._parts
         training = _modes(parts)
-        unread = self._unread.get(training, {})
-        if watched or not all(map(only_adds, unread.values())):
-            unread = {}
-        having = {number: part for number, part in enumerate(parts) if part._buffers and number not in unread}
+        having = {number: part for number, part in enumerate(parts) if part._buffers}
         buffers = self._note_buffers(having, training) if having else None
-        return InitialModuleState(parts, Parameters.of(parts), buffers, unread, training)
+        return InitialModuleState(parts, Parameters.of(parts), buffers, training)
 
     def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
         placement = BufferPlacement.of(having)
@@ -211,8 +205,6 @@ class ModuleState:
                 if modes != initial.training:
                     _set_modes(parts, initial.training)
                 lent = {} if initial.buffers is None else initial.buffers.for_another_run()
-                for place, part in initial.unread.items():
-                    lent[place] = thrown_away(part)
                 for place, table in enumerate(tables):
                     if table or place in lent:
                         table.clear()
@@ -225,20 +217,6 @@ class ModuleState:
                         table.update(all_own)
                 if _modes(parts) != modes:
                     _set_modes(parts, modes)
-
-    def watches(self, initial: InitialModuleState) -> bool:
-        """Tell whether it matters what a second run reads."""
-        return any(map(only_adds, initial.parts))
-
-    def note_read(self, initial: InitialModuleState, storages: Set[int]) -> None:
-        """Take note of the storages that a second run has read, as long as what it was lent is in place."""
-        unread = {}
-        for number, part in enumerate(initial.parts):
-            buffers = [buffer for buffer in part._buffers.values() if buffer is not None]
-            if only_adds(part) and storages.isdisjoint(bytes_by_storage(buffers)):
-                unread[number] = part
-        before = self._unread.setdefault(initial.training, unread)
-        self._unread[initial.training] = {number: part for number, part in unread.items() if number in before}
 
 
 def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:

@@ -105,7 +105,7 @@ class Objects:
                 if key in noted:
                     self._nodes[key] = _Node(instance, held, noted, inputs)
             elif not isinstance(instance, torch.Tensor):
-                self._generators.append((instance, _state(instance)))
+                self._generators.append((instance, state_of(instance)))
             elif key not in inputs:
                 self._versions.append((instance, version_of(instance)))
 
@@ -117,14 +117,14 @@ class Objects:
                 check_version(tensor, version)
         unchanged = self._unchanged()
         made = self._made({key: instance for key, (instance, _) in unchanged.items()})
-        drawn = [_state(generator) for generator, _ in self._generators]
+        drawn = [state_of(generator) for generator, _ in self._generators]
         try:
             for generator, state in self._generators:
-                _set_state(generator, state)
+                set_state(generator, state)
             yield made[self._root]
         finally:
             for (generator, _), state in zip(self._generators, drawn, strict=True):
-                _set_state(generator, state)
+                set_state(generator, state)
             for instance, held in unchanged.values():
                 now = contents_of(instance)
                 if now[:-1] != held[:-1] or not identical(now.values, held.values):
@@ -250,7 +250,8 @@ def _stands_for(mark: Any, now: Any, candidates: dict[int, Any]) -> bool:
     return instance is not None and instance is now
 
 
-def _state(generator: Any) -> Any:
+def state_of(generator: Any) -> Any:
+    """Read a generator of torch, Python or NumPy."""
     if isinstance(generator, torch.Generator):
         return generator.get_state()
     if isinstance(generator, random.Random):
@@ -258,7 +259,8 @@ def _state(generator: Any) -> Any:
     return pickle.dumps(_bits(generator).state)
 
 
-def _set_state(generator: Any, state: Any) -> None:
+def set_state(generator: Any, state: Any) -> None:
+    """Set one again."""
     if isinstance(generator, torch.Generator):
         generator.set_state(state)
     elif isinstance(generator, random.Random):

@@ -21,6 +21,8 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
+from forebay.wave.earth.arrays import computable, returned
+from forebay.wave.earth.folding import folded
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
@@ -77,7 +79,7 @@ class Acoustic(Physics):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = _kernels(_array(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        kernels = _kernels(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
@@ -99,7 +101,7 @@ class Acoustic(Physics):
             object.__setattr__(self, name, value)
 
     def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (_array(model.velocity).astype(np.float64) * self.dt) ** 2
+        squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
     @classmethod
@@ -196,8 +198,12 @@ class Acoustic(Physics):
         fields = self.model.grid.fields(self.halo)
         if self.batch:
             own = [positions[positions[:, 0] == number, 1:] for number in range(len(self.batch))]
-            located = [locate(rows, model.grid, self.halo) for rows, model in zip(own, self.batch, strict=True)]
-            points = follow(located, math.prod(fields))
+            places = [(rows.tobytes(), model.grid) for rows, model in zip(own, self.batch, strict=True)]
+            # Receivers of many shots are at the same places, and to look for them takes longer than a step.
+            located = {
+                place: locate(rows, place[1], self.halo) for place, rows in dict(zip(places, own, strict=True)).items()
+            }
+            points = follow([located[place] for place in places], math.prod(fields))
         else:
             points = locate(positions, self.model.grid, self.halo)
         points = self.rows.moved(points, fields[-1])
@@ -278,9 +284,12 @@ class Acoustic(Physics):
             condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
 
     def image_arrays(self, sums: Images) -> Images:
-        """Return the model's part of the image as arrays of NumPy."""
-        get = self.kernels.get
-        return {name: (get(self.within(image)), get(self.within(light))) for name, (image, light) in sums.items()}
+        """Return the model's part of the image as arrays like the model's."""
+
+        def cut(image: Any) -> Any:
+            return returned(self.within(image).copy(), self.model.velocity)
+
+        return {name: (cut(image), cut(light)) for name, (image, light) in sums.items()}
 
     @property
     def sensitive_fields(self) -> tuple[str, ...]:
@@ -307,25 +316,23 @@ class Acoustic(Physics):
         self.kernels.curvature(total, p, state["p_old"], self.weights, self.layers, every, state.get("pml"))
         self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
-    def gradient(self, sums: dict[str, Any], parameter: str) -> NDArray[Any]:
-        """Return the derivative with respect to "velocity" or "squared slowness"."""
-        total, squared = (self.rows.cut(self.kernels.get(values)) for values in (sums["squared"], self.squared))
-        speed = np.asarray(np.sqrt(squared.astype(np.float64)) / self.dt)
-        slope = 2 / speed if parameter == "velocity" else -(speed**2)
-        fold, owed = self.model.grid.fold, total * slope
-        folded = np.stack([fold(own, self.halo) for own in owed]) if self.batch else fold(owed, self.halo)
-        return folded.astype(self.kernels.dtype)
+    def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
+        """Return the derivative with respect to "velocity" or "squared slowness", as an array like the model's."""
+        total, squared = (self.rows.cut(values) for values in (sums["squared"], self.squared))
+        if not self.batch:
+            return self._folded(total, squared, parameter)
+        squares = squared if squared.ndim == total.ndim else [squared] * len(total)
+        return [self._folded(*own, parameter) for own in zip(total, squares, strict=True)]
 
+    def _folded(self, total: Any, squared: Any, parameter: str) -> Any:
+        """Turn derivatives with respect to the logarithm of the squared velocity into those of a parameter, folded."""
 
-def _array(velocity: Any) -> Any:
-    """Return an array of NumPy, or of CuPy where another library's is on a GPU."""
-    if isinstance(velocity, np.ndarray):
-        return velocity
-    if not hasattr(velocity, "__cuda_array_interface__"):
-        raise WaveError(f"a velocity of type {type(velocity).__name__}: give an array of NumPy, or one on a GPU")
-    import cupy
+        def part(planes: slice) -> list[Any]:
+            speed = np.sqrt(squared[planes].astype(np.float64)) / self.dt
+            return [total[planes] * (2 / speed if parameter == "velocity" else -(speed**2))]
 
-    return cupy.asarray(velocity)
+        (slope,) = folded(self.model.grid, self.halo, part, self.kernels.dtype)
+        return returned(slope, self.model.velocity)
 
 
 def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.arrays import computable
 from forebay.wave.earth.grid import Grid
 
 RETURN = 1e-5
@@ -93,4 +94,5 @@ def velocity_of_layers(velocity: Any) -> float:
     >>> velocity_of_layers(np.full((50, 60), 1500.0)), velocity_of_layers(np.linspace(1500.0, 4500.0, 100))
     (4096.0, 8192.0)
     """
-    return float(2.0 ** math.ceil(math.log2(1.5 * float(velocity.mean(dtype=np.float64)))))
+    mean = float(computable(velocity).mean(dtype=np.float64))
+    return float(2.0 ** math.ceil(math.log2(1.5 * mean)))

@@ -99,16 +99,12 @@ class Grid:
             for points, (before, _) in zip(self.shape, self.layers(), strict=True)
         )
 
-    def extend(self, values: NDArray[Any], halo: int) -> NDArray[Any]:
-        """Continue values of the model through layers and halo by those at its edges."""
-        return np.pad(values, [(before + halo, after + halo) for before, after in self.layers()], mode="edge")
-
-    def fold(self, values: NDArray[Any], halo: int) -> NDArray[Any]:
-        """Add values in layers and halo to those at the model's edges: the transpose of `extend`."""
-        for axis, (start, points) in enumerate(zip(self.inside(halo), self.shape, strict=True)):
-            moved = np.moveaxis(values, axis, 0)
-            kept = moved[start].copy()
-            kept[0] += moved[: start.start].sum(axis=0)
-            kept[points - 1] += moved[start.stop :].sum(axis=0)
-            values = np.moveaxis(kept, 0, axis)
-        return np.ascontiguousarray(values)
+    def extend(self, values: NDArray[Any], halo: int, planes: slice | None = None) -> NDArray[Any]:
+        """Continue values of the model through layers and halo by those at its edges; in all planes, or in some."""
+        around = [(before + halo, after + halo) for before, after in self.layers()]
+        if planes is not None:
+            count, begin, points = planes.stop - planes.start, planes.start - around[0][0], self.shape[0]
+            inner = values[min(max(begin, 0), points - 1) : max(min(begin + count, points), 1)]
+            before = min(max(-begin, 0), count - len(inner))
+            values, around[0] = inner, (before, count - len(inner) - before)
+        return np.pad(values, around, mode="edge")

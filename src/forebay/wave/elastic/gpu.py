@@ -24,8 +24,10 @@ from forebay.wave.kernels.device import SOURCES, Launch
 from forebay.wave.kernels.lists import listeners as listeners_of
 from forebay.wave.kernels.lists import senders as senders_of
 from forebay.wave.kernels.rows import WORD
-from forebay.wave.kernels.variant import Variant, chunk_of
+from forebay.wave.kernels.variant import Variant, chunk_of, tiles_of
 
+LONGEST = 12
+"""Planes that a thread marches through at most: thread blocks that have parted read what the caches no longer hold."""
 VELOCITY, STRESS = (SOURCES / f"elastic_{name}.cu" for name in ("velocity", "stress"))
 THREADS = 128
 """Of a thread block of the kernel of points."""
@@ -37,16 +39,28 @@ class ElasticVariant(Variant):
 
     width: int = 2
     """points of a word: more of them take more registers"""
+    staged: bool = False
+    """whether what is used in one plane only is loaded into shared memory, one plane ahead"""
     stress: "ElasticVariant | None" = None
     """for the second half of a step, where that differs from the first"""
+    stress_back: "ElasticVariant | None" = None
+    """for the second half of all but a step forward"""
 
     def defines(self, axes: int, radius: int, rows: int, words: int) -> dict[str, int]:
         """Return the macros for the sources; `words` have four points."""
-        return super().defines(axes, radius, rows, words * WORD // self.width) | {"WIDE": self.width}
+        more = {"WIDE": self.width, "STAGED": int(self.staged)}
+        return super().defines(axes, radius, rows, words * WORD // self.width) | more
 
 
-FASTEST = ElasticVariant(early=False, stress=ElasticVariant(width=4, blocks=1, early=False))
-"""Of 14 variants of each half of a step, the fastest on an H200."""
+FASTEST = ElasticVariant(
+    early=False,
+    staged=True,
+    stress=ElasticVariant(early=False, staged=True),
+    stress_back=ElasticVariant(width=4, blocks=1, early=False, staged=True),
+)
+"""Of the variants of each launch, the fastest on an H200."""
+PARTS = {"move": 1, "strain": 1, "move_back": 2, "strain_back": 2, "strain_and_image": 4}
+"""Bits of kernels that are compiled when they are needed; those of gradients have another."""
 
 
 class ElasticGpuKernels(ElasticImages):
@@ -170,48 +184,22 @@ class ElasticGpuKernels(ElasticImages):
         return {f"held_{name}": values for name, values in _by_axis(a=a, b=b).items()}
 
     def _tiles(self, variant: ElasticVariant, ends: Any, back: bool) -> NDArray[np.int32]:
-        """List what thread blocks compute, those that layers reach first; on the way back they reach further."""
-        words = variant.width
-        first = self.radius, self.radius if self._axes == 3 else 0, WORD // words
-        last = self._planes - self.radius, max(self._rows - self.radius, 1), -(-self._end // words)
-        whole = list(zip(first, last, strict=True))
-        inner = list(whole)
+        """List what thread blocks compute; on the way back, layers reach further."""
+        first = self.radius, self.radius if self._axes == 3 else 0, WORD // variant.width
+        last = self._planes - self.radius, max(self._rows - self.radius, 1), -(-self._end // variant.width)
+        spans = [(start, start, stop, stop) for start, stop in zip(first, last, strict=True)]
         for axis, (start, low, high, stop) in zip((0, 2) if self._axes == 2 else range(3), ends, strict=True):
-            reach = (WORD if axis == 2 else self.radius) if back else 0
-            scale = words if axis == 2 else 1
-            begin = (low + reach) // scale if low > start else first[axis]
-            end = (high - reach) // scale if high < stop else last[axis]
-            inner[axis] = begin, end
-        if any(begin >= end for begin, end in inner):
-            return self._blocks_of(whole, variant, layered=True)
-        found, box = [], list(whole)
-        for axis in range(3):
-            for side in ((box[axis][0], inner[axis][0]), (inner[axis][1], box[axis][1])):
-                found.append(self._blocks_of([*box[:axis], side, *box[axis + 1 :]], variant, layered=True))
-            box[axis] = inner[axis]
-        return np.concatenate([*found, self._blocks_of(inner, variant, layered=False)])
-
-    def _blocks_of(self, box: Any, variant: ElasticVariant, layered: bool) -> NDArray[np.int32]:
-        """Cut a box of planes, rows and words into what thread blocks compute."""
-        planes, rows, words = (end - begin for begin, end in box)
-        if min(planes, rows, words) <= 0:
-            return np.zeros((0, 8), np.int32)
-        threads = variant.block[0] * variant.block[1]
+            reach, scale = (WORD, variant.width) if axis == 2 else (self.radius, 1)
+            before = (low + back * reach) // scale if low > start else first[axis]
+            after = (high - back * reach) // scale if high < stop else last[axis]
+            spans[axis] = first[axis], before, after, last[axis]
+        planes, rows, words = (stop - start for start, stop in zip(first, last, strict=True))
         along = min(variant.block[0], 1 << (words - 1).bit_length())
-        across = threads // along
+        across = variant.block[0] * variant.block[1] // along
         columns = -(-words // along), -(-rows // across) if self._axes == 3 else 1
         chunk = chunk_of(self._axes, columns, planes, self.device.multiprocessors * variant.blocks, variant)
-        if self._axes == 2:
-            chunk *= across
-        (z, z_end), (y, y_end), (x, x_end) = box
-        place = np.meshgrid(
-            np.arange(z, z_end, chunk), np.arange(y, y_end, across), np.arange(x, x_end, along), indexing="ij"
-        )
-        plane, row, word = (values.ravel() for values in place)
-        same = np.ones_like(plane)
-        ends = np.minimum(word + along, x_end), np.minimum(row + across, y_end), np.minimum(plane + chunk, z_end)
-        tiles = word, ends[0], row, ends[1], plane, ends[2], same * along, same * layered
-        return np.stack(tiles, axis=1).astype(np.int32)
+        chunk = chunk * across if self._axes == 2 else min(chunk, LONGEST)
+        return tiles_of(spans, (chunk, across, along))
 
     def _three(self, prefix: str, letter: str, fields: dict[str, Any]) -> dict[str, Any]:
         """Hand velocities or normal stresses to the kernel of points, in the order of the axes."""
@@ -232,7 +220,7 @@ class ElasticGpuKernels(ElasticImages):
     def _imaged(self, propagator: Any, image: Imaging, fields: dict[str, Any]) -> Launch:
         """Prepare the second half of a step with its image, whose record is another array each time."""
         if "_imaging" not in self.__dict__:
-            times = WORD // (self.variant.stress or self.variant).width
+            times = WORD // self._variant_of(STRESS, "strain_and_image").width
             words = {key: times * self._covered[key] for key in ("first_word", "seen_words")}
             more = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered, **words}
             arguments, ends = self._straining(propagator), propagator.layers.ends
@@ -309,14 +297,20 @@ class ElasticGpuKernels(ElasticImages):
         self, source: Path, name: str, arguments: dict[str, Any], ends: Any, more: dict[str, Any] | None = None
     ) -> Launch:
         """Prepare a stencil; `more` are the arguments that come after the extents."""
-        variant = (self.variant.stress if source == STRESS else None) or self.variant
-        defines = variant.defines(self._axes, self.radius, self._rows, self._words)
+        variant = self._variant_of(source, name)
+        defines = variant.defines(self._axes, self.radius, self._rows, self._words) | {"PARTS": PARTS.get(name, 8)}
         tiles = self._tiles(variant, ends, back=name not in ("move", "strain"))
         extents = {"planes": self._planes, "rows": self._rows, "words": self._words * WORD // variant.width}
         table = self.device.arrays.asarray(tiles)
         arguments = arguments | extents | {"end": self._end, "tiles": table} | (more or {})
         kernel = self.device.kernel(source, name, defines)
         return Launch(self.device, kernel, (len(tiles),), variant.block, arguments)
+
+    def _variant_of(self, source: Path, name: str) -> ElasticVariant:
+        if source != STRESS:
+            return self.variant
+        forward = self.variant.stress or self.variant
+        return forward if name == "strain" else self.variant.stress_back or forward
 
 
 def _by_axis(**coefficients: Sequence[Any]) -> dict[str, Any]:

@@ -14,12 +14,15 @@ the velocities only, at one moment, and the record of a step is two fields of fi
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from forebay.wave.earth.folding import folded
 from forebay.wave.elastic.layers import MEMORY
-from forebay.wave.elastic.medium import on_host, slopes
+from forebay.wave.elastic.medium import slopes
 from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import State
+
+PARAMETERS = ("vp", "vs", "rho")
+"""What the model is differentiated with respect to."""
 
 
 def sensitivity_sums(propagator: Propagator) -> dict[str, Any]:
@@ -65,21 +68,25 @@ def _add_sent(propagator: Propagator, sums: dict[str, Any], state: State, adjoin
             kernels.scatter(sums["traces"], group.points, values, kernels.put(weight))
 
 
-def gradient_of(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Return the derivatives with respect to "vp", "vs" and "rho"."""
-    derivatives = slopes(on_host(propagator.model), propagator.halo, _weighted(propagator, sums))
-    return {name: values.astype(propagator.kernels.dtype) for name, values in derivatives.items()}
+def gradient_of(propagator: Propagator, sums: dict[str, Any]) -> dict[str, Any]:
+    """Return the derivatives with respect to "vp", "vs" and "rho", as arrays like the model's."""
+    grid, halo = propagator.model.grid, propagator.halo
+    count = grid.fields(halo)[0]
+
+    def part(planes: slice) -> list[Any]:
+        around = slice(max(planes.start - 1, 0), min(planes.stop + 1, count))
+        totals = {name: _weighted(propagator, name, sums[name][around], around) for name in sums if name != MEMORY}
+        derivatives = slopes(propagator.model, halo, around, totals)
+        within = slice(planes.start - around.start, planes.stop - around.start)
+        return [derivatives[name][within] for name in PARAMETERS]
+
+    return dict(zip(PARAMETERS, folded(grid, halo, part, propagator.kernels.dtype), strict=True))
 
 
-def _weighted(propagator: Propagator, sums: dict[str, Any]) -> dict[str, NDArray[np.float64]]:
-    """Weight the rows of the sums as the adjoint does, and give the sums over stresses their sign."""
-    weighted = {}
-    for name, total in sums.items():
-        if name == MEMORY:
-            continue
-        between = name in ("bz", "mzx", "mzy")
-        rows = propagator.rows[int(between)].reshape(-1, *(1,) * (total.ndim - 1))
-        sign = 1 if name.startswith("b") else -1
-        values = propagator.layout.cut(propagator.kernels.get(total))
-        weighted[name] = sign * rows * values.astype(np.float64)
-    return weighted
+def _weighted(propagator: Propagator, name: str, sums: Any, planes: slice) -> Any:
+    """Weight planes of a sum as the adjoint does, and give those over stresses their sign."""
+    values = propagator.layout.cut(sums).astype(np.float64)
+    weights = propagator.rows[int(name in ("bz", "mzx", "mzy"))][planes]
+    for plane in np.flatnonzero(weights != 1):
+        values[plane] *= weights[plane]
+    return values if name.startswith("b") else -values

@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.earth.model import ElasticModel
 from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import Condition, Images, State
 from forebay.wave.survey.shot import Shot
@@ -54,10 +53,10 @@ def add_image(
 
 
 def image_arrays(propagator: Propagator, sums: Images) -> Images:
-    """Return the model's part of images as arrays of NumPy."""
+    """Return the model's part of images as arrays like the model's."""
 
-    def cut(image: Any) -> NDArray[Any]:
-        return np.asarray(propagator.kernels.get(within(propagator, {"div": image})["div"]))
+    def cut(image: Any) -> Any:
+        return within(propagator, {"div": image})["div"].copy()
 
     return {name: (cut(image), cut(illumination)) for name, (image, illumination) in sums.items()}
 
@@ -68,10 +67,11 @@ def within(propagator: Propagator, record: State) -> State:
     return {name: propagator.kernels.within(name, values, grid.shape, start) for name, values in record.items()}
 
 
-def strengths(shot: Shot, model: ElasticModel) -> NDArray[np.float64]:
+def strengths(shot: Shot, propagator: Propagator) -> NDArray[np.float64]:
     """Return by how much receivers multiply what they heard: the impedance of pressure waves, or one over it."""
-    grid = model.grid
-    place = np.rint((shot.receivers - grid.origin) / grid.spacing).astype(int)
-    at = tuple(np.clip(place, 0, np.subtract(grid.shape, 1)).T)
-    vp, rho = (np.asarray(values[at], np.float64) for values in (model.vp, model.rho))
+    model, kernels = propagator.model, propagator.kernels
+    place = np.rint((shot.receivers - model.grid.origin) / model.grid.spacing).astype(int)
+    inside = np.clip(place, 0, np.subtract(model.grid.shape, 1))
+    cells = kernels.put(np.ravel_multi_index(tuple(inside.T), model.grid.shape))
+    vp, rho = (kernels.get(values.reshape(-1)[cells]).astype(np.float64) for values in (model.vp, model.rho))
     return np.where([kind == "pressure" for kind in shot.hears], 1 / (rho * vp), rho * vp)

@@ -18,9 +18,12 @@ AXES = {2: "zx", 3: "zyx"}
 """The letters of the axes, slowest first."""
 
 
-def averaged(model: ElasticModel, halo: int) -> dict[str, Array]:
-    """Return the moduli lam and mu at whole points, buoyancies b and stiffnesses m, on the grid of the fields."""
-    rho, lam, mu = at_whole_points(model, halo)
+def averaged(model: ElasticModel, halo: int, planes: slice | None = None) -> dict[str, Array]:
+    """Return the moduli lam and mu at whole points, buoyancies b and stiffnesses m, on the grid of the fields.
+
+    Of some planes, the last one of which then goes on unchanged.
+    """
+    rho, lam, mu = at_whole_points(model, halo, planes)
     axes, averages = AXES[model.grid.ndim], {}
     for axis, letter in enumerate(axes):
         averages[f"b{letter}"] = 1 / _mean(rho, axis)
@@ -31,13 +34,19 @@ def averaged(model: ElasticModel, halo: int) -> dict[str, Array]:
     return {"lam": lam, "mu": mu, **averages}
 
 
-def at_whole_points(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
-    """Return density, lam and mu on the grid of the fields, from which all averages are made."""
-    rho, lam, mu = _moduli(model, halo)
-    if model.grid.free_surface:
+def at_whole_points(model: ElasticModel, halo: int, planes: slice | None = None) -> tuple[Array, Array, Array]:
+    """Return density, lam and mu on the grid of the fields, from which all averages are made; of some planes."""
+    rho, lam, mu = _moduli(model, halo, planes)
+    if (row := _surface_row(model, halo, planes)) is not None:
         lam = lam.copy()
-        lam[halo] = _across(lam[halo], mu[halo])
+        lam[row] = _across(lam[row], mu[row])
     return rho, lam, mu
+
+
+def _surface_row(model: ElasticModel, halo: int, planes: slice | None) -> int | None:
+    """Return where the free surface is among some planes of the fields; None where it is not."""
+    inside = planes is None or planes.start <= halo < planes.stop
+    return halo - (planes.start if planes else 0) if model.grid.free_surface and inside else None
 
 
 def bulk(lam: Array, mu: Array, ndim: int, at_surface: NDArray[np.bool_]) -> Array:
@@ -46,13 +55,6 @@ def bulk(lam: Array, mu: Array, ndim: int, at_surface: NDArray[np.bool_]) -> Arr
     Half of it, or a third, is strain along each axis; at a free surface the one across it has no effect.
     """
     return np.where(at_surface, ((ndim - 1) * lam + 2 * mu) / ndim, lam + 2 / ndim * mu)
-
-
-def on_host(model: ElasticModel) -> ElasticModel:
-    """Return the model with its arrays in NumPy, wherever they are."""
-    if isinstance(model.vp, np.ndarray):
-        return model
-    return ElasticModel(model.vp.get(), model.vs.get(), model.rho.get(), model.grid)
 
 
 def stiffest(model: ElasticModel) -> float:
@@ -67,15 +69,16 @@ def stiffest(model: ElasticModel) -> float:
     return float(np.sqrt(np.max((lam + 2 * mu) / lightest)))
 
 
-def slopes(model: ElasticModel, halo: int, totals: dict[str, Array]) -> dict[str, Array]:
+def slopes(model: ElasticModel, halo: int, planes: slice, totals: dict[str, Array]) -> dict[str, Array]:
     """Turn derivatives with respect to logarithms of the averages into those with respect to vp, vs and rho.
 
     `totals` has them for each b and m; for the normal stresses it has the products that `Elastic.add_sensitivity` sums,
-    "traces" and "inner", from which the parts that change volume and shape follow.
+    "traces" and "inner", from which the parts that change volume and shape follow. All are of some planes of the
+    fields, not yet folded. What is returned is right but for the first plane and the last, unless they are the fields'.
     """
     grid, ndim = model.grid, model.grid.ndim
-    axes, medium = AXES[ndim], averaged(model, halo)
-    rho, lam, mu = _moduli(model, halo)
+    axes, medium = AXES[ndim], averaged(model, halo, planes)
+    rho, lam, mu = _moduli(model, halo, planes)
     of_rho, of_softness = np.zeros_like(rho), np.zeros_like(rho)
     for axis, letter in enumerate(axes):
         of_rho += _spread(-totals[f"b{letter}"] * medium[f"b{letter}"], axis)
@@ -89,15 +92,14 @@ def slopes(model: ElasticModel, halo: int, totals: dict[str, Array]) -> dict[str
         shape = np.where(mu > 0, (totals["inner"] - volume) / mu, 0.0)
         volume = volume / (lam + 2 / ndim * mu)
     of_lam, of_mu = volume, of_mu + shape + 2 / ndim * volume
-    if grid.free_surface:
-        of_mu[halo] -= shape[halo] + 2 / ndim * volume[halo]  # once more, along the surface only
-        of_lam[halo], more = _surface_slopes(totals, lam[halo], mu[halo], ndim, halo)
-        of_mu[halo] += more
-    of_rho, of_lam, of_mu = (grid.fold(values, halo) for values in (of_rho, of_lam, of_mu))
-    vp, vs, density = (np.asarray(values, np.float64) for values in (model.vp, model.vs, model.rho))
+    if (row := _surface_row(model, halo, planes)) is not None:
+        of_mu[row] -= shape[row] + 2 / ndim * volume[row]  # once more, along the surface only
+        of_lam[row], more = _surface_slopes(totals, lam[row], mu[row], ndim, row)
+        of_mu[row] += more
+    vp, vs = (grid.extend(values, halo, planes).astype(np.float64) for values in (model.vp, model.vs))
     return {
-        "vp": 2 * density * vp * of_lam,
-        "vs": 2 * density * vs * (of_mu - 2 * of_lam),
+        "vp": 2 * rho * vp * of_lam,
+        "vs": 2 * rho * vs * (of_mu - 2 * of_lam),
         "rho": of_rho + (vp**2 - 2 * vs**2) * of_lam + vs**2 * of_mu,
     }
 
@@ -112,12 +114,13 @@ def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, 
     return 4 * mu**2 / across * volume, shape + (2 / (ndim - 1) + 2 * lam**2 / across) * volume
 
 
-def _moduli(model: ElasticModel, halo: int) -> tuple[Array, Array, Array]:
+def _moduli(model: ElasticModel, halo: int, planes: slice | None = None) -> tuple[Array, Array, Array]:
     """Return rho, lam and mu on the grid of the fields, or on that of the model where there is no halo."""
-    extend = model.grid.extend
-    vp, vs, rho = (values.astype(np.float64) for values in (model.vp, model.vs, model.rho))  # on a GPU too
-    moduli = rho, rho * (vp**2 - 2 * vs**2), rho * vs**2
-    return moduli if not halo else tuple(extend(values, halo) for values in moduli)  # type: ignore[return-value]
+    arrays, extend = (model.vp, model.vs, model.rho), model.grid.extend
+    if halo:
+        arrays = tuple(extend(values, halo, planes) for values in arrays)  # type: ignore[assignment]
+    vp, vs, rho = (values.astype(np.float64) for values in arrays)  # on a GPU too
+    return rho, rho * (vp**2 - 2 * vs**2), rho * vs**2
 
 
 def _across(lam: Array, mu: Array) -> Array:

@@ -14,7 +14,7 @@ from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
 from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
 from forebay.wave.elastic.layers import MEMORY, memory_of
-from forebay.wave.elastic.medium import on_host, stiffest
+from forebay.wave.elastic.medium import stiffest
 from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol, steepest
 from forebay.wave.kernels.rows import Rows
@@ -87,7 +87,7 @@ class Elastic(Propagator):
 
     def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
         """Scale data by the impedances at their receivers; see `images`."""
-        return data * images.strengths(shot, on_host(self.model)) * (shot.dt / self.model.grid.cell)
+        return data * images.strengths(shot, self) * (shot.dt / self.model.grid.cell)
 
     def image_record(self, state: State, names: Sequence[str]) -> State:
         """Return what images need of a state: the divergence of the velocities, or the velocities."""
@@ -100,7 +100,7 @@ class Elastic(Propagator):
         images.add_image(self, adjoint, step, sums, record, factor, condition)
 
     def image_arrays(self, sums: Images) -> Images:
-        """Return the model's part of images as arrays of NumPy."""
+        """Return the model's part of images as arrays like the model's."""
         return images.image_arrays(self, sums)
 
     @property
@@ -116,7 +116,7 @@ class Elastic(Propagator):
         """Add what the step that led to a moment owes to the medium."""
         gradient.add_sensitivity(self, sums, adjoint, record, step, every)
 
-    def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, NDArray[Any]]:
+    def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, Any]:
         """Return the derivatives with respect to "vp", "vs" and "rho", whatever the parameter."""
         return gradient.gradient_of(self, sums)
 

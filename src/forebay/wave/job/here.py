@@ -1,26 +1,39 @@
-"""Shots in this process: while one is computed, the next is read, or modelled by a GPU, and the last one written."""
+"""Shots in this process: many together; or the next one read or modelled, and the last written, beside one."""
 
 import math
 import warnings
 from collections import deque
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from time import perf_counter
 
 from forebay.errors import BudgetError
+from forebay.planner import Plan
 from forebay.tasks import ThreadTask, Workers
 from forebay.wave.advice import WaveWarning
-from forebay.wave.job.place import leaves, stream_apart
+from forebay.wave.job.place import batch_of, budget_of, leaves, stream_apart
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.work import (
     MigratedShot,
     ShotInputs,
+    StepListener,
+    alone,
+    finished_shot,
     hopeless,
     inputs_of,
     migrated_shot,
+    model_of,
+    muted,
+    options_of,
+    shot_of,
     steps_of,
     writing_down,
 )
 from forebay.wave.job.workspace import Workspace
+from forebay.wave.migrate import migrate
+from forebay.wave.simulate import simulate
+from forebay.wave.survey.geometry import part_of
 
 IMAGES = 6
 """Arrays of an image's size that are held until a shot is written: image and illumination, and what fades them out."""
@@ -46,6 +59,7 @@ def shots_here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dic
     reading, writing = closing(Workers(1, "forebay-read")), closing(Workers(1, "forebay-write"))
     with warnings.catch_warnings(), reading as reader, writing as writer:
         warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, and threads share what is ignored
+        shots.run_together()
         shots.run(reader, writer)
     return shots.failed
 
@@ -62,6 +76,31 @@ class _Shots:
         self.behind: tuple[Attempt, ThreadTask[float]] | None = None
         """the shot that is written, whose task returns the seconds it took"""
         self.failed: dict[int, str] = {}
+
+    def run_together(self) -> None:
+        """Compute shots that advance together; those of a batch that fails are left, and so is who makes the plan."""
+        described, left = self.workspace.described, list[Attempt]()
+        grid, steps = part_of(described.grid, self.workspace.boxes[0]), steps_of(self.workspace)[0]
+        most = batch_of(described.job, described.device, grid, steps, described.every)
+        if self.workspace.plan() is None and self.waiting:
+            left.append(self.waiting.popleft())
+        plans: dict[int, Plan] = {}
+        batches = -(-len(self.waiting) // most) if min(most, len(self.waiting)) > 1 else 0
+        for number in range(batches):
+            batch = [self.waiting.popleft() for _ in range(-(-len(self.waiting) // (batches - number)))]
+            count, shots = len(batch), [attempt.shot for attempt in batch]
+            try:
+                migrated, plans[count] = _together(self.workspace, shots, plans.get(count), self.bars.steps)
+            except Exception as error:
+                left += batch
+                self.bars.failed(shots[0], f"with {count - 1} others: {type(error).__name__}: {error}", again=True)
+                continue
+            for attempt, shot in zip(batch, migrated, strict=True):
+                try:
+                    self.bars.finished(attempt.shot, _write(self.workspace, [shot]))
+                except Exception as error:
+                    self._fail(attempt, error)
+        self.waiting.extendleft(reversed(left))
 
     def run(self, reader: Workers, writer: Workers) -> None:
         """Compute all shots in this thread, and have them read and written by others."""
@@ -122,6 +161,41 @@ class _Shots:
             self.waiting.appendleft(Attempt(shot, attempt.left - 1))
         else:
             self.failed[shot] = reason
+
+
+def _together(
+    workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
+) -> tuple[list[MigratedShot], Plan]:
+    """Migrate shots that advance together, by the plan of as many or by another one, which is returned too."""
+    described, start, count = workspace.described, perf_counter(), len(numbers)
+    job, all_steps = described.job, steps_of(workspace)[1]
+    inputs = [inputs_of(workspace, number) for number in numbers]
+    shots = [shot_of(workspace, number) for number in numbers]
+    data = [own.data for own in inputs]
+    with alone(None):
+        if job.data.file is None:
+            true = [model_of(workspace, each, own.media["true"]) for each, own in zip(numbers, inputs, strict=True)]
+            heard = simulate(shots, true, dt=described.step, order=job.physics.order)
+            data = [muted(workspace, own, shot) for own, shot in zip(heard, shots, strict=True)]
+        shots = [shot.with_data(own) for shot, own in zip(shots, data, strict=True)]
+        recorded = perf_counter()
+        migrations = migrate(
+            shots,
+            [model_of(workspace, each, own.media["model"]) for each, own in zip(numbers, inputs, strict=True)],
+            **options_of(workspace),
+            condition=lambda source, receiver, step: tell(numbers[0], count * (all_steps - step)),  # the first for all
+            plan=plan,
+            budget=budget_of(job, described.device, None) if plan is None else None,
+            schedule=job.memory.schedule,
+            reversals=-(-workspace.geometry.count // count),
+        )
+    seconds = (perf_counter() - start) / count, (recorded - start) / count
+    about = zip(numbers, shots, migrations, inputs, strict=True)
+    done = [
+        finished_shot(workspace, number, shot, migration, seconds, own.dropped, count)
+        for number, shot, migration, own in about
+    ]
+    return done, migrations[0].result.plan
 
 
 def room_for_two(workspace: Workspace) -> bool:

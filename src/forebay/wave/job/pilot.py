@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.units import Budget
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.job.place import budget_of
 from forebay.wave.job.stack import PartialImage, finish
 from forebay.wave.job.work import alone, check_finite, data_of, faded, model_of, options_of, shot_of
@@ -100,13 +101,14 @@ class _Pilot:
         workspace, box = self.workspace, self.workspace.boxes[number]
 
         def picture(image: Any, illumination: Any) -> NDArray[Any]:
-            return picture_of(faded(PartialImage(image, illumination, box), workspace), workspace)
+            part = PartialImage(on_host(image), on_host(illumination), box)
+            return picture_of(faded(part, workspace), workspace)
 
         described = workspace.described
         budget = budget_of(described.job, described.device, self._left(box))
         model, options = model_of(workspace, number, workspace.fields("model", box)), options_of(workspace)
         exact, rows = try_bounds(shot, model, bounds, picture, budget=budget, **options)
-        part = PartialImage(exact.image, exact.illumination, box)
+        part = PartialImage(on_host(exact.image), on_host(exact.illumination), box)
         try:
             check_finite(part, shot)
         except WaveError:

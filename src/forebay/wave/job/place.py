@@ -1,5 +1,6 @@
 """Where the waves of a job are computed, what must be there for it, and what they may keep."""
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.util import find_spec
@@ -12,12 +13,19 @@ from forebay.errors import WaveError, needs
 from forebay.planner import Plan
 from forebay.tier.capacity import device_capacity
 from forebay.units import Budget, to_text
+from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
 
 GPU_ORDERS = {"acoustic": 8, "elastic": 8}
 """The physics that have kernels on a GPU, and the highest order of each."""
 NEEDS = {"zarr": ("zarr", "wave")}
 """The library of a format, and the extra that brings it."""
+FULL = 12_000_000
+"""Points that fill a GPU: with a quarter of these, an H200 is as fast as it gets within a tenth."""
+FIELDS = 12
+"""Arrays of the fields' size that a shot works with, beside what it keeps."""
+BYTES = 4
+"""of a number"""
 ROOM = 1.5
 """Of what a plan expects: how much a reversal takes at most where sizes are a guess."""
 
@@ -97,6 +105,23 @@ def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:
         return budget
     free = device_capacity()
     return budget.with_tier("device", free.free // 2) if free is not None else budget
+
+
+def batch_of(job: Job, device: str, grid: Grid, steps: int, every: int) -> int:
+    """Return how many shots shall advance together: as fill a GPU, and as the budget keeps the whole history of.
+
+    Grids are those of the shots' parts of the model. A lossy codec takes shots one at a time: its bound belongs to one.
+    """
+    memory, kind = job.memory, job.physics.kind
+    lossy = memory.codec is not None or memory.image_error is not None
+    if device == "cpu" or grid.ndim != 2 or kind != "acoustic" or lossy or memory.checkpoint:
+        return 1
+    budget = budget_of(job, device, None)
+    free = device_capacity()
+    kept = sum(budget[tier] for tier in budget.tiers) if budget is not None else free.free // 2 if free else 0
+    points = math.prod(grid.fields(job.physics.order // 2))
+    history = BYTES * points * (-(-steps // every) + FIELDS)
+    return max(1, min(-(-FULL // points), kept // history))
 
 
 def too_much(plan: Plan, budget: Budget) -> str:

@@ -207,12 +207,13 @@ def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
 def kernel_seconds(survey: Survey) -> float:
     """Return the seconds of all shots' steps: modelled, forward and back.
 
-    Where a GPU models one shot beside another, each takes longer; so all count as the first, which made the plan alone.
+    Where a GPU models one shot beside another, each takes longer; so it counts as the first, which made the plan alone.
+    Those that advanced together count as they are.
     """
     ways, shots = ("modelled", "forward", "backward"), survey.summaries
     timeline = survey.workspace.timeline() if survey.workspace.described.device == "gpu" else None
     alone = [shot for shot in shots if timeline is not None and shot["shot"] == timeline[0]]
-    counted = alone * len(shots) if alone else shots
+    counted = [alone[0] if alone and shot.get("together", 1) == 1 else shot for shot in shots]
     return float(sum(shot["phases"].get(way, 0.0) for shot in counted for way in ways))
 
 

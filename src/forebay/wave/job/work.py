@@ -21,6 +21,7 @@ from forebay.files import remove
 from forebay.tasks import ThreadTask
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import Fields, data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
@@ -196,13 +197,28 @@ def _run(
         reversals=workspace.geometry.count,
     )
     migration = _resumed(migrated, workspace.progress(number)) if job.memory.checkpoint else migrated()
-    part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
-    check_finite(part, shot)
+    seconds = perf_counter() - start, recorded - start
+    finished = finished_shot(workspace, number, shot, migration, seconds, inputs.dropped)
     if plan is None and migration.result.plan.steps == steps:  # not that of a segment
         workspace.freeze(migration.result.plan, migration.result.metrics, number)
-    seconds = {"seconds": perf_counter() - start, "data": recorded - start}
-    told = {"steps": steps, "dropped": inputs.dropped}
-    summary = {"shot": number} | seconds | _told(migration, job.data.file is None) | told
+    return finished
+
+
+def finished_shot(
+    workspace: Workspace,
+    number: int,
+    shot: Shot,
+    migration: Migration,
+    seconds: tuple[float, float],
+    dropped: int,
+    together: int = 1,
+) -> MigratedShot:
+    """Return a shot whose image is finite, with what it tells of itself; `seconds` are of all and of its data."""
+    part = PartialImage(on_host(migration.image), on_host(migration.illumination), workspace.boxes[number])
+    check_finite(part, shot)
+    is_modelled = workspace.described.job.data.file is None
+    told = {"shot": number, "seconds": seconds[0], "data": seconds[1]} | _told(migration, is_modelled, together)
+    summary = told | {"steps": steps_of(workspace)[0], "dropped": dropped, "together": together}
     return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
 
 
@@ -263,18 +279,21 @@ def check_finite(part: PartialImage, shot: Shot) -> None:
         )
 
 
-def _told(migration: Migration, is_modelled: bool) -> dict[str, Any]:
-    """Return what a summary tells of a shot's reversal; its data were modelled by one way forward more."""
+def _told(migration: Migration, is_modelled: bool, together: int = 1) -> dict[str, Any]:
+    """Return what a summary tells of a shot's reversal, or of its part in that of several shots together.
+
+    Its data were modelled by one way forward more.
+    """
     result, metrics = migration.result, migration.result.metrics
-    phases = dict(metrics.phases)
+    phases = {name: seconds / together for name, seconds in metrics.phases.items()}
     if is_modelled and metrics.advanced:
         phases["modelled"] = phases["forward"] * result.plan.schedule.steps / metrics.advanced
     return {
-        "reversal": metrics.seconds,
+        "reversal": metrics.seconds / together,
         "every": migration.every,
         "phases": phases,
         "peak": dict(metrics.peak),
-        "moved": dict(metrics.moved),
+        "moved": {link: nbytes // together for link, nbytes in metrics.moved.items()},
         "ratio": metrics.mean_ratio if metrics.ratios else None,
         "worst": metrics.ratios.worst if metrics.ratios else None,
         "error": max((sample.relative for sample in metrics.samples), default=None),
@@ -310,9 +329,13 @@ def data_of(workspace: Workspace, number: int, shot: Shot, true: Fields | None =
     else:
         fields = workspace.fields("true", workspace.boxes[number]) if true is None else true
         data = _modelled(workspace, number, shot, fields)
-    if job.data.mute_velocity is None:
-        return data
-    return mute(data, shot, job.data.mute_velocity, job.data.mute_delay, described.lead * shot.dt)
+    return muted(workspace, data, shot)
+
+
+def muted(workspace: Workspace, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
+    """Mute the direct wave in modelled or recorded data, where that is asked for."""
+    table, zero = workspace.described.job.data, workspace.described.lead * shot.dt
+    return data if table.mute_velocity is None else mute(data, shot, table.mute_velocity, table.mute_delay, zero)
 
 
 def _modelled(workspace: Workspace, number: int, shot: Shot, true: Fields) -> NDArray[Any]:

@@ -32,6 +32,9 @@
 #ifndef AHEAD  // planes by which the second-level cache is filled ahead of the loads, or 0
 #define AHEAD 0
 #endif
+#ifndef STAGED  // whether that is loaded into shared memory, which takes no registers
+#define STAGED 0
+#endif
 #ifndef ROWS  // extents of a field that the compiler shall know, or 0
 #define ROWS 0
 #endif
@@ -39,8 +42,14 @@
 #define WORDS 0
 #endif
 
+#ifndef PARTS  // which kernels are compiled, a bit for each: the others do nothing
+#define PARTS 15
+#endif
+
 typedef unsigned int u32;
 typedef long long i64;
+
+constexpr bool AHEAD_IN_TIME = PARTS & 1, BACK_IN_TIME = PARTS & 2, IMAGING = PARTS & 4, SENSING = PARTS & 8;
 
 #if WIDE == 4
 typedef float4 Raw;
@@ -116,6 +125,61 @@ __device__ inline void unforeseen(u32& place) {
     asm volatile("" : "+r"(place));
 #endif
 }
+
+// What a thread loads for its next plane while it computes one: into words of its own in shared memory.
+template <int count>
+struct Stage {
+#if defined(__CUDA_ARCH__) && STAGED
+    u32 mine;
+
+    __device__ explicit Stage(bool used) {
+        if (!used) return;
+        __shared__ Word words[count * BLOCK_X * BLOCK_Y];
+        mine = static_cast<u32>(__cvta_generic_to_shared(words + threadIdx.y * BLOCK_X + threadIdx.x));
+    }
+
+    __device__ u32 at(int number) const { return mine + number * BLOCK_X * BLOCK_Y * static_cast<u32>(sizeof(Word)); }
+
+    __device__ void ask(int number, const Word* from) const {
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at(number)), "l"(from), "n"(sizeof(Word))
+                     : "memory");
+    }
+
+    __device__ void asked() const { asm volatile("cp.async.commit_group;" ::: "memory"); }
+
+    __device__ void wait() const { asm volatile("cp.async.wait_group 0;" ::: "memory"); }
+
+    __device__ Word take(int number, const Word*) const {
+        Word found;
+#if WIDE == 4
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(found.at[0]), "=f"(found.at[1]), "=f"(found.at[2]), "=f"(found.at[3])
+                     : "r"(at(number))
+                     : "memory");
+#elif WIDE == 2
+        asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];"
+                     : "=f"(found.at[0]), "=f"(found.at[1])
+                     : "r"(at(number))
+                     : "memory");
+#else
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(found.at[0]) : "r"(at(number)) : "memory");
+#endif
+        return found;
+    }
+#else
+    __device__ explicit Stage(bool) {}
+    __device__ void ask(int, const Word*) const {}
+    __device__ void asked() const {}
+    __device__ void wait() const {}
+    __device__ Word take(int, const Word* from) const { return once(from); }
+#endif
+};
+
+template <>
+struct Stage<0> {
+    __device__ void ask(int, const Word*) const {}
+    __device__ Word take(int, const Word* from) const { return once(from); }
+};
 
 // One over a number, to the last bit or the one before; of infinity, zero.
 __device__ inline float inverse(float value) {
@@ -237,15 +301,19 @@ struct Slopes {
     }
 };
 
-// What a thread block computes, from a table: words, rows and planes, its threads along rows, and whether layers reach
-// there, which costs all of its threads.
+// What a thread block computes, from a table: words, rows and planes, its threads along rows, and the axes whose layers
+// reach there.
 struct Tile {
-    int word, words_end, row, rows_end, plane, planes_end, along, layered;
+    int word, words_end, row, rows_end, plane, planes_end, along, axes;
 
     __device__ static const Tile& of(const int* __restrict__ tiles) {
         return reinterpret_cast<const Tile*>(tiles)[blockIdx.x];
     }
 };
+
+// A bit for each axis whose layers reach a thread block, whose code knows no others. Layers along rows are known wherever
+// there are others, since they reach into many thread blocks.
+constexpr int NONE = 0, ON_Z = 1, ON_Y = 2, ON_X = 4;
 
 // A thread's word and planes.
 struct Column {
@@ -279,165 +347,194 @@ struct Column {
 
 // The absorbing layers of elastic_layers.py: the memory of derivatives on the way forward, of fields on the way back.
 // Of each axis there are 2 AXES memory fields: those at velocities, then those at stresses.
-enum Way { PLAIN, FORWARD, BACK };  // the first where there are none
+enum Way { FORWARD, BACK };
 
 struct Layers {
     Word* memory;
     const float *a_z, *b_z, *g_z, *a_y, *b_y, *g_y;  // at whole points, then at half ones
     const Word *a_x, *b_x, *g_x;
     int z_low, z_high, y_low, y_high, x_low, x_high;  // one past the layers before the model, and where those after begin
+};
 
-    // Of a thread, in which each axis has some memory fields.
+// The layers as a thread sees them that changes the fields whose memory begins at `own`. The memory of one axis is loaded
+// ahead, into the last words of the stage.
+template <Way way, int on, int own, int count>
+struct Slabs : Layers {
+    static constexpr int staged = !STAGED || !count ? NONE : on & ON_Z ? ON_Z : on & ON_Y ? ON_Y : on & ON_X;
+    static constexpr bool doubled = way == BACK && (on & ON_Z);  // queues along depth hold fields with their memory
+
+    const Stage<count>* stage;
     int fields, planes, rows, words, z, row, word;
     u32 in_plane, plane, from_y, from_x;
-    int deep, wide, slot_y, slot_x;  // places of layers along rows' planes and along rows, and the thread's
+    int thick, deep, wide, slot_y, slot_x;  // places of layers along each axis, and the thread's
 
-    __device__ static int slot(int at, int first, int low, int high) {
-        return at < low ? at - first : at >= high ? at - high + low - first : -1;
+    __device__ static int slot(int at, int first, int low, int high, int last) {
+        return at < first || at >= last ? -1 : at < low ? at - first : at >= high ? at - high + low - first : -1;
     }
 
-    __device__ void begin(const Column& column, const Shape& shape, int count = 2 * AXES) {
-        fields = count, planes = shape.planes, rows = ROWS ? ROWS : shape.rows, words = column.words;
+    __device__ Slabs(const Layers& layers, const Column& column, const Shape& shape, const Stage<count>* ahead,
+                     int of_each = 2 * AXES)
+        : Layers(layers), stage(ahead) {
+        fields = of_each, planes = shape.planes, rows = ROWS ? ROWS : shape.rows, words = column.words;
         row = column.row, word = column.word, plane = column.plane, in_plane = row * words + word;
         x_low /= WIDE, x_high /= WIDE;
-        wide = x_low - FIRST + (shape.end + 3) / 4 * (4 / WIDE) - x_high;
+        const int last = (shape.end + 3) / 4 * (4 / WIDE);
+        thick = z_low - RADIUS + planes - RADIUS - z_high;
         deep = AXES == 3 ? y_low - RADIUS + rows - RADIUS - y_high : 0;
-        from_y = fields * (z_low - RADIUS + planes - RADIUS - z_high) * plane;
+        wide = x_low - FIRST + last - x_high;
+        from_y = fields * thick * plane;
         from_x = from_y + fields * planes * deep * words;
-        slot_y = AXES == 3 ? slot(row, RADIUS, y_low, y_high) : -1;
-        slot_x = slot(word, FIRST, x_low, x_high);
+        slot_y = AXES == 3 && (on & ON_Y) ? slot(row, RADIUS, y_low, y_high, rows - RADIUS) : -1;
+        slot_x = on & ON_X ? slot(word, FIRST, x_low, x_high, last) : -1;
     }
+
+    __device__ int slot_z(int at) const { return slot(at, RADIUS, z_low, z_high, planes - RADIUS); }
 
     // By what a field at whole points (0) or half ones (1) of each axis fades.
     template <int half_z, int half_y, int half_x>
     __device__ Word fade() const {
-        const float beside = g_z[half_z * planes + z] * (AXES == 3 ? g_y[half_y * rows + row] : 1.0f);
+        float beside = on & ON_Z ? g_z[half_z * planes + z] : 1.0f;
+        if constexpr (AXES == 3 && (on & ON_Y)) beside *= g_y[half_y * rows + row];
+        if constexpr ((on & ON_X) == 0) return each([&](int) { return beside; });
         const Word along = shared(g_x + half_x * words + word);
         return each([&](int i) { return beside * along.at[i]; });
     }
 
-    __device__ Word* at_z(int number, int slot) const {
-        return memory + ((number * (z_low - RADIUS + planes - RADIUS - z_high) + slot) * plane + in_plane);
-    }
+    __device__ Word* at_z(int number, int slot) const { return memory + ((number * thick + slot) * plane + in_plane); }
 
-    __device__ Word* at_y(int number, int slot) const {
+    __device__ Word* at_y(int number, int slot, int z) const {
         return memory + (from_y + ((number * planes + z) * deep + slot) * words + word);
     }
 
-    __device__ Word* at_x(int number, int slot) const {
+    __device__ Word* at_x(int number, int slot, int z) const {
         return memory + (from_x + ((number * planes + z) * rows + row) * wide + slot);
     }
 
-    // Fill the second-level cache with what the next plane remembers, for which there are too few registers.
-    __device__ void fetch(int here) const {
-        const int place = slot(z + 1, RADIUS, z_low, z_high);
-        const bool deeper = place >= 0 && z + 1 < planes - RADIUS;
+    // Ask for what a plane remembers: into the stage, or for the other axes into the second-level cache.
+    template <int axis>
+    __device__ void ask(int of, const Word* at) const {
+        if constexpr (axis == staged) {
+            stage->ask(count - AXES + of, at);
+        } else {
+            fetch_ahead(at);
+        }
+    }
+
+    __device__ void ask(int next) const {
+        const int place = on & ON_Z ? slot_z(next) : -1;
 #pragma unroll
         for (int of = 0; of < AXES; ++of) {
-            if (deeper) fetch_ahead(at_z(here + of, place));
-            if (slot_y >= 0) fetch_ahead(at_y(here + of, slot_y) + deep * words);
-            if (slot_x >= 0) fetch_ahead(at_x(here + of, slot_x) + rows * wide);
+            if ((on & ON_Z) && place >= 0) ask<ON_Z>(of, at_z(own + of, place));
+            if ((on & ON_Y) && slot_y >= 0) ask<ON_Y>(of, at_y(own + of, slot_y, next));
+            if ((on & ON_X) && slot_x >= 0) ask<ON_X>(of, at_x(own + of, slot_x, next));
         }
     }
 
     // Let a derivative or a field be remembered, and return its memory.
-    __device__ static Word remembered(Word* at, const Word& value, float a, float b) {
-        const Word before = once(at);
-        const Word after = each([&](int i) { return fmaf(b, before.at[i], a * value.at[i]); });
+    template <int axis, typename Value>
+    __device__ Word remembered(Word* at, int number, const Word& value, Value a, Value b) const {
+        const Word before = axis == staged ? stage->take(count - AXES + number - own, at) : once(at);
+        const Word after = each([&](int i) { return fmaf(of(b, i), before.at[i], of(a, i) * value.at[i]); });
         put(at, after);
         return after;
     }
 
-    __device__ static Word remembered(Word* at, const Word& value, const Word& a, const Word& b) {
-        const Word before = once(at);
-        const Word after = each([&](int i) { return fmaf(b.at[i], before.at[i], a.at[i] * value.at[i]); });
-        put(at, after);
-        return after;
-    }
+    __device__ static float of(float value, int) { return value; }
+    __device__ static float of(const Word& value, int i) { return value.at[i]; }
 
     template <int half>
     __device__ Word remember_z(int number, const Word& value) const {
-        const int place = slot(z, RADIUS, z_low, z_high);
+        const int place = on & ON_Z ? slot_z(z) : -1;
         if (place < 0) return Word{};
-        return remembered(at_z(number, place), value, a_z[half * planes + z], b_z[half * planes + z]);
+        return remembered<ON_Z>(at_z(number, place), number, value, a_z[half * planes + z], b_z[half * planes + z]);
     }
 
     template <int half>
     __device__ Word remember_y(int number, const Word& value) const {
-        if (AXES == 2 || slot_y < 0) return Word{};
-        return remembered(at_y(number, slot_y), value, a_y[half * rows + row], b_y[half * rows + row]);
+        if (AXES == 2 || !(on & ON_Y) || slot_y < 0) return Word{};
+        return remembered<ON_Y>(at_y(number, slot_y, z), number, value, a_y[half * rows + row], b_y[half * rows + row]);
     }
 
     template <int half>
     __device__ Word remember_x(int number, const Word& value) const {
-        if (slot_x < 0) return Word{};
+        if (!(on & ON_X) || slot_x < 0) return Word{};
         const Word a = shared(a_x + half * words + word), b = shared(b_x + half * words + word);
-        return remembered(at_x(number, slot_x), value, a, b);
+        return remembered<ON_X>(at_x(number, slot_x, z), number, value, a, b);
     }
 
-    // Derivatives of memory along its own axis, in points; it is zero outside of the layers.
-    template <int half, typename Load>
-    __device__ static Word across(int at, int first, int low, int high, int last, Load load) {
+    // Derivatives of memory along its own axis, in points; it is zero outside of the layers. Along depth, queues hold
+    // the sum of a field and its memory instead.
+    template <int half>
+    __device__ Word recall_y(int number) const {
         Word total = {};
-        if (at >= low + RADIUS && at < high - RADIUS) return total;
+        if (AXES == 2 || !(on & ON_Y)) return total;
 #pragma unroll
         for (int k = 0; k < QUEUE; ++k) {
-            const int near = at + k - RADIUS + half, place = slot(near, first, low, high);
-            if (near < first || near >= last || place < 0) continue;
+            const int place = slot(row + k - RADIUS + half, RADIUS, y_low, y_high, rows - RADIUS);
+            const Word near = place >= 0 ? shared(at_y(number, place, z)) : Word{};
             const float weight = k < RADIUS ? -S.c[k < RADIUS ? RADIUS - 1 - k : 0] : S.c[k < RADIUS ? 0 : k - RADIUS];
-            const Word word = shared(load(place));
-            total = each([&](int i) { return fmaf(weight, word.at[i], total.at[i]); });
+            total = each([&](int i) { return fmaf(weight, near.at[i], total.at[i]); });
         }
         return total;
     }
 
     template <int half>
-    __device__ Word recall_z(int number) const {
-        return across<half>(z, RADIUS, z_low, z_high, planes - RADIUS, [&](int place) { return at_z(number, place); });
-    }
-
-    template <int half>
-    __device__ Word recall_y(int number) const {
-        if (AXES == 2) return Word{};
-        return across<half>(row, RADIUS, y_low, y_high, rows - RADIUS, [&](int place) { return at_y(number, place); });
-    }
-
-    template <int half>
     __device__ Word recall_x(int number) const {
-        if (word >= x_low + NEAR && word < x_high - NEAR) return Word{};
+        if (!(on & ON_X)) return Word{};
         float near[(2 * NEAR + 1) * WIDE];
 #pragma unroll
         for (int k = -NEAR; k <= NEAR; ++k) {
-            const int place = slot(word + k, FIRST, x_low, x_high);
-            const bool there = word + k >= FIRST && place >= 0 && place < wide;
-            const Word found = there ? shared(at_x(number, place)) : Word{};
+            const int place = slot(word + k, FIRST, x_low, x_high, x_high - x_low + FIRST + wide);
+            const Word found = place >= 0 ? shared(at_x(number, place, z)) : Word{};
 #pragma unroll
             for (int i = 0; i < WIDE; ++i) near[(NEAR + k) * WIDE + i] = found.at[i];
         }
         return derivative<half>(near);
     }
 
-    // What takes the place of a derivative for the field whose memory fields begin at `here`.
-    template <Way way, int half>
-    __device__ Word z_of(int here, int of, const Word& slope, float w) const {
-        if constexpr (way == PLAIN) return slope;
-        if constexpr (way == FORWARD) return sum(slope, remember_z<half>(here + of, slope));
-        const Word more = recall_z<half>(AXES - here + of);
-        return each([&](int i) { return fmaf(w, more.at[i], slope.at[i]); });
+    // What queues hold of a plane: on the way back, a field and its memory.
+    __device__ Word queued(int of, int at, const Word& value) const {
+        if constexpr (!doubled) return value;
+        const int place = slot_z(at);
+        return place < 0 ? value : sum(value, shared(at_z(AXES - own + of, place)));
     }
 
-    template <Way way, int half>
-    __device__ Word y_of(int here, int of, const Word& slope) const {
-        if constexpr (way == PLAIN) return slope;
-        if constexpr (way == FORWARD) return sum(slope, remember_y<half>(here + of, slope));
-        return sum(slope, recall_y<half>(AXES - here + of));
+    // Load all but the last of the planes around one, and change them so.
+    template <int half>
+    __device__ void fill(Queue<half>& queue, int of, const Word* __restrict__ field, int begin) const {
+        queue.fill(field, plane);
+        if constexpr (doubled) {
+#pragma unroll
+            for (int k = 1; k < QUEUE; ++k) queue.at[k] = queued(of, begin + k - 1 - RADIUS + half, queue.at[k]);
+        }
     }
 
-    template <Way way, int half>
-    __device__ Word x_of(int here, int of, const Word& slope) const {
-        if constexpr (way == PLAIN) return slope;
-        if constexpr (way == FORWARD) return sum(slope, remember_x<half>(here + of, slope));
-        return sum(slope, recall_x<half>(AXES - here + of));
+    template <int half>
+    __device__ void push(Queue<half>& queue, int of, const Word& last) const {
+        queue.push(queued(of, z + RADIUS - 1 + half, last));
+    }
+
+    template <int half>
+    __device__ Word centre(const Queue<half>& queue, const Word* __restrict__ field) const {
+        return doubled ? shared(field) : queue.centre();
+    }
+
+    // What takes the place of a derivative.
+    template <int half>
+    __device__ Word z_of(int of, const Word& slope) const {
+        return way == FORWARD && (on & ON_Z) ? sum(slope, remember_z<half>(own + of, slope)) : slope;
+    }
+
+    template <int half>
+    __device__ Word y_of(int of, const Word& slope) const {
+        if constexpr (!(on & ON_Y)) return slope;
+        return sum(slope, way == FORWARD ? remember_y<half>(own + of, slope) : recall_y<half>(AXES - own + of));
+    }
+
+    template <int half>
+    __device__ Word x_of(int of, const Word& slope) const {
+        if constexpr (!(on & ON_X)) return slope;
+        return sum(slope, way == FORWARD ? remember_x<half>(own + of, slope) : recall_x<half>(AXES - own + of));
     }
 };
 

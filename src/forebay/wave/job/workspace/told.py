@@ -36,6 +36,8 @@ class ToldShot(BaseModel):
     note: str
     strength: Amount
     dropped: Count
+    together: Several = 1
+    """shots that advanced at a time"""
 
 
 class ToldTimeline(BaseModel):

@@ -1,0 +1,132 @@
+"""State that a block keeps for itself: a second run computes other values with it, so such a block has to be kept."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+
+from forebay.torch.replay.buffers import SMALL
+from forebay.torch.replay.contents import GENERATORS
+from forebay.torch.replay.objects import set_state, state_of
+from forebay.torch.tensor_versions import version_of
+
+SAMPLED = 256
+"""So many elements of a tensor are compared, at most."""
+EVERY = 8
+"""So many tensors apart are those that are compared before the last."""
+ROUNDING = 8
+"""On a GPU, where sums may be in another order, values that differ by so many units in the last place are the same."""
+
+_OWN = frozenset(vars(nn.Module()))
+
+
+class Samples:
+    """Some elements of some of the tensors that a block saves: of the last, which most of it leads to, and some before.
+
+    To look at all would take longer than some blocks do.
+    """
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
+        self._samples: dict[int, torch.Tensor] = {}
+        self._last: tuple[int, torch.Tensor] | None = None
+
+    def take(self, number: int, tensor: torch.Tensor) -> None:
+        """Look at a tensor that is being saved."""
+        base = tensor if tensor._base is None else tensor._base
+        if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self._left_out:
+            return  # as parameters are, which are no plain tensors, and buffers, which are lent
+        if number % EVERY == EVERY - 1:
+            self._samples[number] = _sample(tensor)
+        self._last = number, tensor  # until the next comes
+
+    def end(self) -> None:
+        """Look at the last tensor again, and hold none."""
+        if self._last is not None:
+            self._samples.setdefault(self._last[0], _sample(self._last[1]))
+        self._last = None
+
+    def same(self, values: Sequence[torch.Tensor | None]) -> bool:
+        """Tell whether what a second run saved has the same values."""
+        pairs = [
+            (sample, _sample(value))
+            for number, sample in self._samples.items()
+            if number < len(values) and (value := values[number]) is not None
+        ]
+        return not pairs or _same_bits(pairs) or all(_alike(*pair) for pair in pairs)
+
+
+def _sample(tensor: torch.Tensor) -> torch.Tensor:
+    """Copy some elements of a tensor, evenly spaced."""
+    tensor = tensor.detach()
+    if tensor.is_contiguous():
+        return tensor.view(-1)[:: -(-tensor.numel() // SAMPLED) or 1].clone()
+    each = int(SAMPLED ** (1 / max(1, tensor.dim())))
+    spaced = tuple([slice(None, None, -(-length // each) or 1) for length in tensor.shape])
+    return tensor[spaced].reshape(-1).clone()
+
+
+def _same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    one, other = (torch.cat([item.view(torch.uint8) for item in items]) for items in zip(*pairs, strict=True))
+    return torch.equal(one, other)  # which waits for a GPU: once for all
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.is_cpu or not one.is_floating_point():
+        return _same_bits([(one, other)])
+    most = one.abs().nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=ROUNDING * torch.finfo(one.dtype).eps * most, equal_nan=True)
+
+
+def _more(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return those of a module's attributes that not all modules have."""
+    return {name: value for name, value in attributes.items() if name not in _OWN}
+
+
+class Attributes:
+    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators."""
+
+    def __init__(self, parts: Iterable[nn.Module]) -> None:
+        own = (
+            vars(part) for part in parts if type(part) is nn.Module or not type(part).__module__.startswith("torch.nn.")
+        )
+        self._noted = [(attributes, _more(attributes)) for attributes in own]
+        values = {id(value): value for _, noted in self._noted for value in noted.values()}.values()
+        self._generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
+        self._copies = {
+            id(value): (value, version_of(value), value.clone())
+            for value in values
+            if type(value) is torch.Tensor and not value.requires_grad and value.nbytes < SMALL
+        }
+
+    def changed(self) -> bool:
+        """Tell whether they are others by now, or were changed in place."""
+        if any(version_of(value) != version for value, version, _ in self._copies.values()):
+            return True
+        return any(
+            noted.keys() != now.keys() or any(now[name] is not value for name, value in noted.items())
+            for noted, now in ((noted, _more(own)) for own, noted in self._noted)
+        )
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let the modules have them again, tensors as copies; and put back what they have now."""
+        before = [(own, own.copy()) for own, _ in self._noted]
+        drawn = [state_of(generator) for generator, _ in self._generators]
+        copies = {key: copy.clone() for key, (*_, copy) in self._copies.items()}
+        try:
+            for own, noted in self._noted:
+                for name in _more(own).keys() - noted.keys():
+                    del own[name]
+                own.update({name: copies.get(id(value), value) for name, value in noted.items()})
+            for generator, state in self._generators:
+                set_state(generator, state)
+            yield
+        finally:
+            for own, now in before:
+                own.clear()
+                own.update(now)
+            for (generator, _), state in zip(self._generators, drawn, strict=True):
+                set_state(generator, state)

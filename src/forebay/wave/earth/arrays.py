@@ -1,0 +1,35 @@
+"""Arrays of a model, and of what is computed in it: on the host NumPy's, on a GPU CuPy's, or torch's from outside."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError
+
+
+def computable(values: Any, what: str = "a velocity") -> Any:
+    """Return an array of NumPy, or of CuPy where another library's is on a GPU, in the same memory."""
+    if isinstance(values, np.ndarray):
+        return values
+    if not hasattr(values, "__cuda_array_interface__"):
+        raise WaveError(f"{what} of type {type(values).__name__}: give an array of NumPy, or one on a GPU")
+    import cupy
+
+    return cupy.asarray(values)
+
+
+def returned(values: Any, like: Any) -> Any:
+    """Return an array of CuPy as one of torch, in the same memory, where another one is torch's; or as it is."""
+    if isinstance(values, np.ndarray) or type(like).__module__.partition(".")[0] != "torch":
+        return values
+    from torch.utils.dlpack import from_dlpack
+
+    return from_dlpack(values)
+
+
+def on_host(values: Any) -> NDArray[Any]:
+    """Return an array as one of NumPy, wherever it is."""
+    if hasattr(values, "__cuda_array_interface__"):
+        values = computable(values, "an array").get()
+    return np.asarray(values)

@@ -1,0 +1,149 @@
+"""Blocks with hidden state: a second run would compute other values, so they are kept, by name, with one warning."""
+
+import warnings
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
+from tests.torch.models import deterministic as deterministic  # noqa: E402
+from torch import nn  # noqa: E402
+
+from forebay import Budget  # noqa: E402
+from forebay.torch import fit, plan_of  # noqa: E402
+
+
+class Drawing(MLP):
+    """Has a generator of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(3)
+
+    def forward(self, x):
+        return super().forward(x * torch.rand(x.shape, generator=self.generator))
+
+
+class Fading(MLP):
+    """Changes a tensor in place that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.ones(8)
+
+    def forward(self, x):
+        self.scale.mul_(0.9)
+        return super().forward(x) * self.scale
+
+
+class Averaging(MLP):
+    """Assigns a tensor anew that is no buffer."""
+
+    mean = torch.zeros(8)
+
+    def forward(self, x):
+        self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
+        return super().forward(x - self.mean)
+
+
+class Counting(MLP):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Module()
+        self.inner.calls, self.inner.total = 0, torch.zeros(())
+
+    def forward(self, x):
+        self.inner.calls += 1
+        return super().forward(x / self.inner.calls)
+
+
+class Alternating(Counting):
+    """Saves other tensors every second time."""
+
+    def forward(self, x):
+        self.inner.calls += 1
+        return MLP.forward(self, torch.tanh(x) if self.inner.calls % 2 else x)
+
+
+class Afterwards(Counting):
+    """Counts for what autograd saves nothing of: a second run of it is right, as long as it does not count."""
+
+    def forward(self, x):
+        self.inner.calls += 1
+        return MLP.forward(self, x) / self.inner.calls
+
+
+HIDDEN = [Drawing, Fading, Averaging, Counting, Alternating]
+
+
+def mixed(kind):
+    """Make a model of plain blocks around one with hidden state."""
+    torch.manual_seed(0)
+    return nn.Sequential(MLP(), kind(), MLP())
+
+
+def told(caught):
+    return [str(warning.message) for warning in caught if "computes other values" in str(warning.message)]
+
+
+@pytest.mark.parametrize("choice", [None, "recompute"])
+@pytest.mark.parametrize("kind", HIDDEN)
+def test_a_block_with_hidden_state_is_kept(kind, choice):
+    model, plain = mixed(kind), mixed(kind)
+    fit(model, AMPLE, blocks=["0", "1", "2"], choice=choice)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for number in range(8):
+            x = torch.randn(32 if number < 6 else 16, 8, generator=torch.Generator().manual_seed(number))
+            assert equal(step(model, x), step(plain, x))
+    (message,) = told(caught)
+    assert "(1)" in message and "not those of the plain model" not in message
+    assert plan_of(model).choices["1"] == "keep"
+    if choice:
+        assert plan_of(model).choices["0"] == "recompute"
+
+
+def test_what_a_block_keeps_where_nobody_looks_is_told_of_the_iteration_too():
+    calls = []
+
+    class Listing(MLP):
+        def forward(self, x):
+            calls.append(x)
+            return super().forward(x * len(calls))
+
+    model = mixed(Listing)
+    fit(model, AMPLE, blocks=["0", "1", "2"])
+    with pytest.warns(UserWarning, match="not those of the plain model"):
+        step(model, torch.randn(32, 8))
+    step(model, torch.randn(32, 8))
+    assert plan_of(model).choices["1"] == "keep"
+
+
+def test_what_a_block_only_remembers_is_no_hidden_state():
+    class Remembering(Afterwards):
+        def forward(self, x):
+            self.seen = x.detach()
+            self.inner.total += x.detach().sum()
+            return super().forward(x)
+
+    model, plain = pair(Remembering)
+    fit(model, AMPLE, choice="recompute")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (32, 32, 16, 32):
+            x = torch.randn(rows, 8)
+            assert equal(step(model, x), step(plain, x))
+    assert set(plan_of(model).choices.values()) == {"recompute"}
+    assert model[0].inner.calls == 4 and torch.equal(model[0].inner.total, plain[0].inner.total)
+
+
+def test_what_is_kept_is_part_of_the_plan():
+    model = mixed(Counting)
+    fit(model, Budget(device=200_000), blocks=["0", "1", "2"])
+    with pytest.warns(UserWarning, match="computes other values"):
+        step(model, torch.randn(64, 8))
+    for rows in (64, 96, 96):
+        step(model, torch.randn(rows, 8))
+    with_it = plan_of(model)
+    assert with_it.chain.blocks[1].choices[0].kept >= 96 * 64 * 4
