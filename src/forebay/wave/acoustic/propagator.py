@@ -311,9 +311,9 @@ class Acoustic(Physics):
         if step == loop.steps:
             return  # nothing is heard of it
         adjoint.back_to(step)
-        p, points = record["p"], loop.receivers.points
-        state = adjoint.state
-        self.kernels.curvature(total, p, state["p_old"], self.weights, self.layers, every, state.get("pml"))
+        p, q, pml = record["p"], adjoint.state["p_old"], adjoint.state.get("pml")
+        self.kernels.curvature(total, p, q, self.weights, self.layers, every, pml)
+        points = loop.receivers.points
         self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:

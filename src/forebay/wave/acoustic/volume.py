@@ -34,11 +34,11 @@ from forebay.wave.kernels.variant import Variant
 SOURCE = Path(__file__).parent / "volume.cu"
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
-WAVES = 8
+WAVES = 16
 """Thread blocks of the plain zone for each that a multiprocessor has room for, so that all of them end together."""
-SHORTEST = 40
+SHORTEST = 28
 """Planes that are worth a march of their own."""
-NARROW_MARCHES = 4
+NARROW_MARCHES = 2
 """Parts in which threads march through layers along rows, whose marches begin first."""
 
 

@@ -73,7 +73,7 @@ class Tiles:
 
 
 def zones_of(sides: Sequence[Side], whole: Box) -> list[Zone]:
-    """Part all computed points of a volume into zones, those first whose marches take longest.
+    """Part all computed points of a volume into zones, those with layers first, since they take longest.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def zones_of(sides: Sequence[Side], whole: Box) -> list[Zone]:
             for words, along in _spans(sides, 2, whole.words):
                 zone = Zone(0, Box(planes, rows, words), along=along)
                 (plain if along is None else narrow).append(zone)
-    return narrow + plain + layers
+    return narrow + layers + plain
 
 
 def parts_of(sides: Sequence[Side], whole: Box) -> list[Part]:
