@@ -307,13 +307,12 @@ class Acoustic(Physics):
         steps, its product with q_n+1 is the product of p_n with the same difference of q, which the adjoint's step
         to n computes. So of the fields before a step the pressure is enough, whatever layers remember.
         """
-        loop, total = adjoint.loop, sums["squared"]
+        loop, total, points = adjoint.loop, sums["squared"], adjoint.loop.receivers.points
         if step == loop.steps:
             return  # nothing is heard of it
         adjoint.back_to(step)
         p, q, pml = record["p"], adjoint.state["p_old"], adjoint.state.get("pml")
         self.kernels.curvature(total, p, q, self.weights, self.layers, every, pml)
-        points = loop.receivers.points
         self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
