@@ -10,11 +10,12 @@ history  the cost of history: a whole shot over the same forward, backward and i
          picture beside the exact one that is imaged at every step
 every    the same, imaged at every step, with as many steps as the host holds
 elastic  the cost of history of an elastic shot
+stopwatch  the clock around simulate, gradient and migrate beside the device's time, of first calls and later ones
 
 Rows are timed by events, from the first action of a reversal to the last, and by the clock around the whole call.
 Blocking rows are cut off after ``--patience`` seconds and extrapolated, which their row says.
 
-All tables but elastic are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs everything
+All tables but elastic and stopwatch are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs everything
 on small grids with NumPy, to see that it works.
 """
 
@@ -27,13 +28,13 @@ from typing import Any
 
 from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
-from shots import elastic, history, seed
+from shots import elastic, history, seed, stopwatch
 from shots.machine import Gpu, Host
 from shots.waves import Setup, Waves
 
 import forebay as fb
 
-TABLES = ("seed", "models", "long", "history", "every", "elastic")
+TABLES = ("seed", "models", "long", "history", "every", "elastic", "stopwatch")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
 SHAPES = {"salt": (310, 676, 676), "large": (500, 500, 500), "marmousi3d": (351, 901, 301)}
 """Points that are computed, absorbing layers included."""
@@ -85,6 +86,12 @@ class Bench:
         how = (self.machine, shape, steps, absorb, budget, self.codec.name, self.directory)
         self._take("elastic", iter([partial(elastic.row, *how)]))
         self._show("elastic", "shape steps every codec keep seconds:.3f nothing:.3f cost:.3f Gpoints:.2f")
+
+    def run_stopwatch(self) -> None:
+        """Set the clock around calls beside the time of the device."""
+        points, steps, budget = (60, 90, ("64MB",)) if self.small else (400, 200, ("60GB", "32GB"))
+        self._take("stopwatch", stopwatch.table(self.machine, points, steps, self.machine.budget(*budget)))
+        self._show("stopwatch", stopwatch.COLUMNS)
 
     def _setup(self, name: str, steps: int) -> Setup:
         if self.small:
@@ -170,7 +177,7 @@ class Bench:
 
 
 @benchmark(
-    arg("tables", nargs="*", metavar="TABLE", default=list(TABLES[:-1]), tiny=["seed", "history"]),
+    arg("tables", nargs="*", metavar="TABLE", default=list(TABLES[:-2]), tiny=["seed", "history"]),
     arg("--device", choices=("gpu", "cpu"), default="gpu", tiny="cpu" if no_gpu() else "gpu"),
     arg("--quick", action="store_true", help="shorter loops, fewer rows"),
     arg("--codec", default="bounded:1e-4"),
