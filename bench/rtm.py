@@ -89,7 +89,7 @@ class Bench:
 
     def run_stopwatch(self) -> None:
         """Set the clock around calls beside the time of the device."""
-        points, steps, budget = (60, 120, ("64MB",)) if self.small else (400, 200, ("60GB", "32GB"))
+        points, steps, budget = (60, 200, ("64MB",)) if self.small else (400, 200, ("60GB", "32GB"))
         self._take("stopwatch", stopwatch.table(self.machine, points, steps, self.machine.budget(*budget)))
         self._show("stopwatch", stopwatch.COLUMNS)
 

@@ -17,10 +17,10 @@ COLUMNS = "call first:.3f wall:.3f device:.3f ratio:.3f"
 def table(machine: Host, points: int, steps: int, budget: fb.Budget) -> Iterator[Callable[[], dict[str, Any]]]:
     """Yield what measures simulate, gradient and migrate of a cube with 20 points of layers inside."""
     grid = Grid((points - 40,) * 3, 10.0)
-    model = AcousticModel(machine.arrays.full(grid.shape, 2500.0, np.float32), grid)
+    model = AcousticModel(machine.arrays.full(grid.shape, 3000.0, np.float32), grid)
     middle, dt = grid.end[0] / 2, 0.9 * largest_dt(model)
     lines = np.arange(0, grid.end[0], 100.0)
-    shot = Shot((40.0, middle, middle), [(40.0, y, x) for y in lines for x in lines], ricker(2400 / steps, dt, steps), dt)
+    shot = Shot((40.0, middle, middle), [(40.0, y, x) for y in lines for x in lines], ricker(12.0, dt, steps), dt)
     loop, options = Loop(shot, Acoustic(model, dt)), {"dt": dt, "budget": budget, "progress": False}
     heard = shot.with_data(0.9 * simulate(shot, model, dt=dt))
 
