@@ -11,11 +11,12 @@ history  the cost of history: a whole shot over the same forward, backward and i
 every    the same, imaged at every step, with as many steps as the host holds
 elastic  the cost of history of an elastic shot
 layers   what a step costs with absorbing layers of 20 points and with none
+stopwatch  the clock around simulate, gradient and migrate beside the device's time, of first calls and later ones
 
 Rows are timed by events, from the first action of a reversal to the last, and by the clock around the whole call.
 Blocking rows are cut off after ``--patience`` seconds and extrapolated, which their row says.
 
-All tables but the last two are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs them
+All tables but the last three are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs them
 on small grids with NumPy, to see that it works.
 """
 
@@ -29,13 +30,13 @@ from typing import Any
 
 from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
-from shots import elastic, history, layers, seed
+from shots import elastic, history, layers, seed, stopwatch
 from shots.machine import Gpu, Host
 from shots.waves import Setup, Waves
 
 import forebay as fb
 
-TABLES = ("seed", "models", "long", "history", "every", "elastic", "layers")
+TABLES = ("seed", "models", "long", "history", "every", "elastic", "layers", "stopwatch")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
 SHAPES = {"salt": (310, 676, 676), "large": (500, 500, 500), "marmousi3d": (351, 901, 301)}
 """Points that are computed, absorbing layers included."""
@@ -94,6 +95,12 @@ class Bench:
         how = product(("acoustic", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
         self._take("layers", (partial(layers.row, self.machine, *each, 4 if self.small else 40) for each in how))
         self._show("layers", layers.COLUMNS)
+
+    def run_stopwatch(self) -> None:
+        """Set the clock around calls beside the time of the device."""
+        points, steps, budget = (60, 200, ("64MB",)) if self.small else (400, 200, ("60GB", "32GB"))
+        self._take("stopwatch", stopwatch.table(self.machine, points, steps, self.machine.budget(*budget)))
+        self._show("stopwatch", stopwatch.COLUMNS)
 
     def _setup(self, name: str, steps: int) -> Setup:
         if self.small:
