@@ -4,7 +4,7 @@ Every repetition times the loop's steps and the disk tier by itself, writing and
 loop does, then reverses both loops, and then times all that again. The means are the costs of the predictions, so that
 a disk and a machine that others use too are the same for both sides. The loop "storeall" keeps every state and is
 bound by the disk; "auto" has room for a part of them and recomputes as well. "First saves" are those into memory that
-was never touched, which take more than predicted. Last, loops take turns with `resume=`. Takes 5 GB of the directory.
+was never touched, which take more than predicted. Takes 5 GB of the directory.
 """
 
 import mmap
@@ -13,7 +13,6 @@ import shutil
 import tempfile
 import time
 from dataclasses import asdict
-from functools import partial, reduce
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -119,15 +118,11 @@ def main(asked: Any, report: Report) -> None:
             for setting, (result, wall) in zip(SETTINGS, runs, strict=True):
                 report.add(compare(setting, result, costs, asked.snapshot) | {"wall": wall})
             before = after
-        rows = list(report.rows)
-        for schedule in ("storeall", "revolve:8") * asked.repetitions:
-            report.add(survive(schedule, min(asked.snapshot, 1 << 22), 10 if asked.tiny else 200, folder))
     disk = "first_saves:.2f down_GBps:.2f disk_down:.2f up_GBps:.2f disk_up:.2f"
     columns = "loop schedule stored fetched seconds:.2f predicted:.2f disk_alone:.2f predicted_over:.3f alone_over:.3f"
-    report.table("every repetition", f"{columns} {disk}", rows)
-    report.table("with resume=", "survives seconds:.2f alone:.2f over_alone:.3f", report.rows[len(rows) :])
+    report.table("every repetition", f"{columns} {disk}")
     for setting in SETTINGS:
-        own = [row for row in rows if row["loop"] == setting.schedule]
+        own = [row for row in report.rows if row["loop"] == setting.schedule]
         for what in ("predicted_over", "alone_over"):
             values = [row[what] for row in own]
             report.say(f"{setting.schedule}, {what}: {median(values):.3f} ({min(values):.3f} to {max(values):.3f})")
@@ -151,23 +146,6 @@ def compare(setting: Setting, result: fb.Result, costs: fb.Costs, nbytes: int) -
         busy = sum(span.stop - span.start for span in metrics.timeline if span.lane == f"{way} 1")
         row |= {f"{way}_GBps": metrics.moved[f"{way} 1"] / busy / 1e9, f"disk_{way}": getattr(costs.disk, way) / 1e9}
     return row
-
-
-def survive(schedule: str, nbytes: int, steps: int, folder: str) -> dict[str, Any]:
-    """Reverse a loop of sines without `resume`, with it, with it and without."""
-    first, image = np.random.default_rng(0).standard_normal((2, nbytes // 4), np.float32)
-
-    def sines(state: State, start: int, stop: int) -> State:
-        return (reduce(lambda field, _: np.sin(field), range(8 * start, 8 * stop), state[0]),)
-
-    def reverse(**more: Any) -> None:
-        how = {"budget": (steps + 1) * nbytes, "schedule": schedule, "progress": False} | more
-        fb.reverse(sines, lambda state, _: np.add(image, np.cos(state[0]), out=image), (first,), steps, **how)
-
-    kept, taken = {"resume": f"{folder}/resume", "adjoint": {"image": image}}, {"alone": 0.0, "seconds": 0.0}
-    for what in ("alone", "seconds", "seconds", "alone"):
-        taken[what] += 0.5 * seconds(reverse if what == "alone" else partial(reverse, **kept))
-    return {"survives": schedule, **taken, "over_alone": taken["seconds"] / taken["alone"]}
 
 
 def mean(*measured: dict[str, float], nbytes: int) -> fb.Costs:

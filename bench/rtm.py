@@ -9,14 +9,13 @@ long     Revolve and "auto" over as many steps as the seed has
 history  the cost of history: a whole shot over the same forward, backward and imaging with nothing kept, and its
          picture beside the exact one that is imaged at every step
 every    the same, imaged at every step, with as many steps as the host holds
-elastic  the cost of history of an elastic shot
 layers   what a step costs with absorbing layers of 20 points and with none
-stopwatch  the clock around simulate, gradient and migrate beside the device's time, of first calls and later ones
+clock    the clock around simulate, gradient and migrate beside the device's time, of first calls and later ones
 
 Rows are timed by events, from the first action of a reversal to the last, and by the clock around the whole call.
 Blocking rows are cut off after ``--patience`` seconds and extrapolated, which their row says.
 
-All tables but the last three are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs them
+All tables but the last two are measured unless some are named. Takes 96 GB of host memory. ``--device cpu`` runs them
 on small grids with NumPy, to see that it works.
 """
 
@@ -30,13 +29,13 @@ from typing import Any
 
 from cases.blocking import kept
 from harness import Report, arg, benchmark, no_gpu
-from shots import elastic, history, layers, seed, stopwatch
+from shots import calls, history, layers, seed
 from shots.machine import Gpu, Host
 from shots.waves import Setup, Waves
 
 import forebay as fb
 
-TABLES = ("seed", "models", "long", "history", "every", "elastic", "layers", "stopwatch")
+TABLES = ("seed", "models", "long", "history", "every", "layers", "clock")
 BOUNDS = ("bounded:1e-3", "bounded:1e-4", "bounded:1e-5")
 SHAPES = {"salt": (310, 676, 676), "large": (500, 500, 500), "marmousi3d": (351, 901, 301)}
 """Points that are computed, absorbing layers included."""
@@ -81,14 +80,6 @@ class Bench:
         """Measure it at every step."""
         self._history("every", self.steps(150, 401, 2001), 1, BOUNDS[1:2])
 
-    def run_elastic(self) -> None:
-        """Measure an elastic shot."""
-        shape, steps, absorb = ((44, 48, 52), 600, 10) if self.small else ((400, 400, 505), 1001, 20)
-        budget = self.machine.budget(*(("3MB", "1GB") if self.small else ("24GB", "64GB")))
-        how = (self.machine, shape, steps, absorb, budget, self.codec.name, self.directory)
-        self._take("elastic", iter([partial(elastic.row, *how)]))
-        self._show("elastic", "shape steps every codec keep seconds:.3f nothing:.3f cost:.3f Gpoints:.2f")
-
     def run_layers(self) -> None:
         """Measure steps with layers and with none."""
         shapes = ((44, 46, 48), (60, 80)) if self.small else ((512,) * 3, (400,) * 3, (4000,) * 2)
@@ -96,11 +87,11 @@ class Bench:
         self._take("layers", (partial(layers.row, self.machine, *each, 4 if self.small else 40) for each in how))
         self._show("layers", layers.COLUMNS)
 
-    def run_stopwatch(self) -> None:
+    def run_clock(self) -> None:
         """Set the clock around calls beside the time of the device."""
         points, steps, budget = (60, 200, ("64MB",)) if self.small else (400, 200, ("60GB", "32GB"))
-        self._take("stopwatch", stopwatch.table(self.machine, points, steps, self.machine.budget(*budget)))
-        self._show("stopwatch", stopwatch.COLUMNS)
+        self._take("clock", calls.table(self.machine, points, steps, self.machine.budget(*budget)))
+        self._show("clock", calls.COLUMNS)
 
     def _setup(self, name: str, steps: int) -> Setup:
         if self.small:

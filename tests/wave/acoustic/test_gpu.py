@@ -208,6 +208,7 @@ def test_images_are_those_of_the_cpu(there, seen, every):
     agree(found.illumination, expected.illumination, 1e-5)
 
 
+@pytest.mark.slow  # nine seconds of a compiler
 def test_images_in_three_dimensions(there):
     grid = Grid((14, 15, 17), 10.0, absorb=6, free_surface=True)
     model = AcousticModel(2000.0 + 20.0 * np.arange(17.0) + np.zeros(grid.shape), grid)

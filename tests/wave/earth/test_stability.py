@@ -178,7 +178,7 @@ def test_waves_in_a_closed_box_keep_their_energy():
         state = propagator.step(state, loop.sources, silent)
         if step % 200 == 0:
             strained = np.zeros_like(before)
-            propagator.kernels.curvature(strained, state["p"], before, propagator.weights, propagator.layers, 1.0)
+            propagator.kernels.curvature(strained, state["p"], before, propagator.weights, propagator.layers, 1.0, None)
             energies.append(np.sum((state["p"] - before) ** 2 / propagator.squared) - strained.sum())
     assert energies[0] > 0
     assert np.ptp(energies) < 1e-9 * energies[0]

@@ -59,7 +59,11 @@ def test_an_image_has_the_sign_of_the_reflection(exact):
 
 @pytest.mark.parametrize(
     "options",
-    [{"budget": "2MB"}, {"budget": fb.Budget(host="1.2MB", disk="40MB")}, {"budget": "8MB", "codec": "lossless"}],
+    [
+        pytest.param({"budget": "2MB"}, marks=pytest.mark.slow),
+        {"budget": fb.Budget(host="1.2MB", disk="40MB")},
+        pytest.param({"budget": "8MB", "codec": "lossless"}, marks=pytest.mark.slow),
+    ],
     ids=["tight", "disk", "lossless"],
 )
 def test_budgets_change_no_bit(shot, model, options, tmp_path):

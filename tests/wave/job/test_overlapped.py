@@ -158,6 +158,7 @@ def test_a_gpu_that_models_the_next_shot_beside_this_one_gives_the_same_bits(tmp
         return real(workspace, number, *about)
 
     monkeypatch.setattr(work, "_modelled", model)
+    monkeypatch.setattr(here, "batch_of", lambda *about: 1)
     both = run_job(parse(text, tmp_path))
     assert {shot for shot, thread in modelled if thread.startswith("forebay-read")} == set(range(2, SHOTS))
     monkeypatch.setattr(here, "room_for_two", lambda workspace: False)

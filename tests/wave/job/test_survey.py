@@ -26,7 +26,7 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import run, work
+from forebay.wave.job import here, run, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
@@ -590,6 +590,7 @@ class TestOnAGpu:
     def test_a_shot_that_failed_is_made_up_for_with_the_same_bits(self, tmp_path, monkeypatch):
         whole = run_job(parse(self.TEXT, tmp_path / "whole"))
         failing(monkeypatch, 2, times=99)
+        monkeypatch.setattr(here, "batch_of", lambda *about: 1)
         job = parse(self.TEXT, tmp_path / "other")
         assert list(run_job(job).failed) == [2]
         monkeypatch.undo()
