@@ -41,7 +41,7 @@ class Device:
     def __init__(self, report: Report, tiny: bool) -> None:
         import torch
 
-        from forebay.torch.fitting.replanning import SETTLED_AFTER
+        from forebay.torch.fitting.planning import SETTLED_AFTER
 
         self.torch, self.report, self.gpu = torch, report, torch.cuda.is_available() and not tiny
         self.device, self.host = torch.device("cuda" if self.gpu else "cpu"), "48GB" if self.gpu else "1GB"

@@ -30,13 +30,9 @@ class Advice:
             "forward, or divide the budget by the graphs that are alive at once"
         )
 
-    def refused(self, name: str, right: bool) -> None:
-        """Warn that a block is kept, and whether what it was recomputed for is right all the same."""
-        wrong = "" if right else ". The gradients of this iteration are not those of the plain model"
-        self._once(
-            f"a block ({name}) computes other values when it is run again: it has state of its own, such as a "
-            f"generator, a counter, or a tensor that is no buffer. It is kept from now on{wrong}"
-        )
+    def refused(self, name: str, why: str) -> None:
+        """Warn that a block is kept, and why."""
+        self._once(f"a block ({name}) {why}. It is kept from now on, whatever the budget")
 
     def checkpoints_inside(self) -> None:
         """Warn that blocks checkpoint by themselves."""
@@ -44,3 +40,20 @@ class Advice:
             "blocks of a fitted model call torch.utils.checkpoint themselves, and what they save there is left to it: "
             "switch that off, as by model.gradient_checkpointing_disable(), to let fit decide"
         )
+
+
+def hidden_state(right: bool) -> str:
+    """Tell why a block with state of its own is kept, and whether what it was recomputed for is right all the same."""
+    wrong = "" if right else ", and the gradients of this iteration are not those of the plain model"
+    return (
+        "computes other values when it is run again: it has state of its own, such as a generator, a counter, or a "
+        f"tensor that is no buffer{wrong}"
+    )
+
+
+def beyond(kind: str) -> str:
+    """Tell why a block is kept that is given or gives what is no tensor, no plain value and no container of these."""
+    return (
+        f"is given, or gives, a {kind}: only tensors and plain values, in tuples, lists and dicts, can be given again "
+        "as they were. Where that is a cache, switch it off, as by use_cache=False"
+    )

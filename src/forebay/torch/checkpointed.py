@@ -14,7 +14,7 @@ from forebay.engine.recorded import Request
 from forebay.errors import StateError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
-from forebay.torch.execution_context import func_differentiates
+from forebay.torch.compat import differentiated_by_func
 from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
 from forebay.torch.loops.decision import decide
 from forebay.torch.loops.node import LoopCall, differentiate
@@ -112,7 +112,7 @@ def checkpointed(
     request.check(steps, memory_of(tensors))
     if not torch.is_grad_enabled() or not loop_arguments.differentiable:
         return _unrecorded(loop, loop_arguments)
-    if func_differentiates():
+    if differentiated_by_func():
         raise StateError(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
             "torch.autograd.grad"

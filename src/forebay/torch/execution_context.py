@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.autograd import forward_ad
+
+from forebay.torch.compat import graph_task, top_hooks, transformed
 
 
 class Random(NamedTuple):
@@ -106,7 +107,7 @@ NOTHING: AbstractContextManager[None] = nullcontext()
 
 def foreign_autograd() -> bool:
     """Tell whether what runs now is transformed by torch.func or forward AD, and warn: nothing is saved as usual."""
-    if torch._C._functorch.peek_interpreter_stack() is None and forward_ad._current_level < 0:
+    if not transformed():
         return False
     warnings.warn(
         "a block of a fitted model runs inside of torch.func or forward AD, which take its memory in their own way: it "
@@ -116,15 +117,9 @@ def foreign_autograd() -> bool:
     return True
 
 
-def func_differentiates() -> bool:
-    """Tell whether torch.func.grad, or another of its reverse derivatives, is at work: it takes no hooks."""
-    levels = torch._C._functorch.get_interpreter_stack() or []
-    return any(level.key() == torch._C._functorch.TransformType.Grad for level in levels)
-
-
 def checkpointing() -> bool:
     """Tell whether what is saved now goes to torch.utils.checkpoint."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(False)
+    hooks = top_hooks()
     return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
 
 
@@ -133,7 +128,7 @@ def foreign_checkpointing() -> bool:
 
     Both runs have to save the same tensors in the same order, so nothing may come between in either.
     """
-    if checkpointing() or torch._C._current_graph_task_id() != -1:
+    if checkpointing() or graph_task() != -1:
         warnings.warn(
             "a block of a fitted model runs inside of torch.utils.checkpoint or of a backward function and is left to "
             "it: switch that off to let fit decide",

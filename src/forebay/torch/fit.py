@@ -37,8 +37,8 @@ def fit(
     The first iteration recomputes every block in the backward pass, so that it fits where anything does, and measures
     them. From the second on each block is treated as the planner chose. What it saves for the backward pass is kept,
     moved to the host and back, compressed, or recomputed. Outputs of products, convolutions and attention may be spared
-    from recomputing. When shapes change, a plan is made for the new ones in the same way. Without a lossy codec
-    gradients are bit-equal to those of the plain model.
+    from recomputing. At most three plans are run for two steps each, and the fastest stays. Smaller shapes follow the
+    plan of larger ones. Without a lossy codec gradients are bit-equal to those of the plain model.
 
     Parameters
     ----------

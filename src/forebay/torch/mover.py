@@ -85,11 +85,11 @@ class CudaMover(Mover):
     """Tensors of a GPU, with pinned host memory as the tier below; codecs run where the computation does."""
 
     def __init__(self, device: torch.device, budget: int | None) -> None:
-        from forebay.machine.cuda import CudaMachine  # it needs cuda.core
+        from forebay.machine.cuda_tensors import CudaTensors  # it needs cuda.core
 
         with torch.cuda.device(device):
             torch.cuda.current_stream()  # torch's context is the current one from here on
-            self._cuda = CudaMachine(torch.cuda.current_device(), named_library("torch"))
+            self._cuda = CudaTensors(torch.cuda.current_device(), named_library("torch"))
         super().__init__(device, self._cuda, budget)
 
     def __del__(self) -> None:

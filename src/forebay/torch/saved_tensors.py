@@ -17,8 +17,8 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
+from forebay.torch.compat import check_version, free_weak_storage, strong_storage, version_of, weak_storage
 from forebay.torch.mover import Mover, dense, new_storage
-from forebay.torch.tensor_versions import check_version, version_of
 
 
 class GraphToken:
@@ -70,7 +70,7 @@ class Entry:
     def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
-        self.weak: Any = storage._weak_ref()
+        self.weak: Any = weak_storage(storage)
         """while this is held no other storage has the same address"""
         self.nbytes = storage.nbytes()
         self.number = number
@@ -89,7 +89,7 @@ class Entry:
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
-        _free_weak_ref(self.weak)
+        free_weak_storage(self.weak)
 
 
 class StoredTensor:
@@ -125,8 +125,6 @@ class StoredTensor:
 
 Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
 """Keeps a tensor, in a way of its own."""
-
-_free_weak_ref: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last entry
 
 
 @cache
@@ -309,8 +307,7 @@ class TensorStore:
     def _reuse_live_storage(self, entry: Entry) -> bool:
         """Take the storage back where others have held it all the while: a second copy would take more memory."""
         if entry.codec is None:
-            storage: Any = torch.UntypedStorage
-            entry.storage = storage._new_with_weak_ptr(entry.weak)
+            entry.storage = strong_storage(entry.weak)
             self._hold(0 if entry.storage is None else entry.size)
         return entry.storage is not None
 

@@ -18,7 +18,7 @@ from forebay import Budget  # noqa: E402
 from forebay.errors import BudgetError  # noqa: E402
 from forebay.torch import fit, plan_of  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting.replanning import LAST_TIMED, SETTLED_AFTER  # noqa: E402
+from forebay.torch.fitting.planning import SETTLED_AFTER  # noqa: E402
 
 
 class Twice(MLP):
@@ -120,12 +120,10 @@ def settled(model, x):
     """Give what is at work when a model's plan stays."""
     for _ in range(SETTLED_AFTER + 2):
         one_loss(model(x))
-    session = _of(model).session
-    assert session._iteration.hooked is not None and len(session._iteration.hooked) == 1
-    return session
+    return _of(model).session
 
 
-def test_a_settled_model_that_takes_a_shorter_way_is_measured_anew():
+def test_a_settled_model_that_takes_a_shorter_way_follows_its_plan():
     class Short(Heads):
         depth = 3
 
@@ -141,7 +139,7 @@ def test_a_settled_model_that_takes_a_shorter_way_is_measured_anew():
     model.depth = 1
     for _ in range(3):
         one_loss(model(x))
-    assert len(plan_of(model).picks) == 1
+        assert len(plan_of(model).picks) == 3 and not _of(model).session._iteration.measuring
 
 
 def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then():
@@ -233,7 +231,7 @@ def test_blocks_that_are_called_without_their_model_come_to_a_plan_again(odd):
     for _ in range(3):
         one_loss(model.forward(x))
     session = _of(model).session
-    assert len(session._iteration.records) == 3 and not session._iteration.broken
+    assert len(session._iteration.records) == 3 and session._iteration.as_planned
     assert len(plan_of(model).picks) == 3
 
 
@@ -256,11 +254,7 @@ def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_f
         elif ahead > 1 and len(waiting) == ahead:
             while waiting:
                 waiting.pop(0).square().mean().backward()
-    found = _of(model).session._profiles.values()
-    assert len(found) == len(set(rows))
-    for profile in found:
-        assert profile.planned_after >= LAST_TIMED and profile.plan is not None
-    assert not _of(model).session._iteration.broken
+    assert plan_of(model).measured is not None and not _of(model).session._iteration.measuring
 
 
 def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():
@@ -268,8 +262,7 @@ def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():
     for _ in range(SETTLED_AFTER + 2):
         one, other = (model(torch.randn(32, 8))[-1] for _ in range(2))
         (one.square().sum() + other.square().sum()).backward()
-    (profile,) = _of(model).session._profiles.values()
-    assert profile.least_forwards == 2 and profile.planned_after >= LAST_TIMED
+    assert plan_of(model).measured is not None
 
 
 def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():

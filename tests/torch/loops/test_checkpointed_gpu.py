@@ -153,7 +153,7 @@ def test_through_backward_with_dropout_and_autocast():
 
 
 def test_what_is_dropped_gives_its_device_memory_back(monkeypatch):
-    from forebay.machine import cuda
+    from forebay.cuda import slab as cuda
 
     slabs = []
 

@@ -2,6 +2,7 @@
 
 import copy
 import os
+from contextlib import nullcontext
 from weakref import ref
 
 import numpy as np
@@ -435,6 +436,20 @@ BUFFERED = {
 }
 
 
+KEPT = {
+    "with gaps",
+    "of one element",
+    "not in their places",
+    "over two others",
+    "part of a large one, changed late",
+    "over one array",
+    "over one array from its beginning",
+    "over one array, the second first",
+    "conjugates",
+}
+"""Those whose buffers cannot be copied as they lie."""
+
+
 @pytest.mark.parametrize(
     ("kind", "choice"), crossed(list(BUFFERED), ["recompute", "keep costly, recompute the rest", None])
 )
@@ -442,41 +457,26 @@ def test_buffers_in_all_their_shapes_are_as_the_first_run_found_them(kind, choic
     (model, _), (plain, _) = pair(BUFFERED[kind]), pair(BUFFERED[kind])  # copies do not share what their models do
     fit(model, AMPLE, choice=choice)
     x = torch.randn(8, 8)
-    for _ in range(4):
-        assert equal(step(model, x), step(plain, x))
+    for number in range(4):
+        with pytest.warns(match="a block .* has ") if kind in KEPT and not number else nullcontext():
+            found = step(model, x)
+        assert equal(found, step(plain, x))
         assert equal(*([one.grad for one in net.buffers() if one.requires_grad] for net in (model, plain)))
 
 
-def test_buffers_that_come_to_lie_over_each_other():
-    def make():
-        block = Buffered(
-            lambda self, x: (x * self.mean + self.scale.mul_(1.5)) * self.mean, mean=torch.ones(8), scale=torch.ones(8)
-        )
-        block.array = np.linspace(1, 2, 32, dtype=np.float32)
-        block.mean.data = torch.from_numpy(block.array[:8])
-        block.scale.data = torch.from_numpy(block.array[10:18])
-        return block
+def test_buffers_that_come_to_lie_over_each_other_are_refused():
+    def use(self, x):
+        return (x * self.mean + self.scale.mul_(1.5)) * self.mean
 
-    (model, _), (plain, _) = pair(make), pair(make)
+    model, _ = pair(lambda: Buffered(use, mean=torch.ones(8), scale=torch.ones(8)))
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(8, 8)
-    for number in range(5):
-        if number == 2:  # at the same address, with as many bytes
-            for block in (*model, *plain):
-                block.mean.data = torch.from_numpy(block.array[:16])[::2]
-        assert equal(step(model, x), step(plain, x))
-
-
-def test_buffers_that_lie_over_each_other_by_less_than_an_element_are_refused():
-    def make():
-        array = np.zeros(64, np.uint8)
-        first, second = array[1:33].view(np.float32), array[3:35].view(np.float32)
-        return Buffered(lambda self, x: x * self.mean, mean=torch.from_numpy(first), scale=torch.from_numpy(second))
-
-    model, _ = pair(make)
-    fit(model, AMPLE, choice="recompute")
-    with pytest.raises(RuntimeError, match="less than an element: clone one of them"):
-        step(model, torch.randn(8, 8))
+    for _ in range(2):
+        step(model, x)
+    for block in model:
+        block.mean.data = block.scale.data[:8]
+    with pytest.raises(RuntimeError, match=r"has buffers in the same memory \(mean, scale\)"):
+        step(model, x)
 
 
 def test_a_module_of_a_block_that_is_replaced_after_fit():

@@ -104,6 +104,39 @@ def test_a_block_with_hidden_state_is_kept(kind, choice):
         assert plan_of(model).choices["0"] == "recompute"
 
 
+@pytest.mark.parametrize("kind", [Drawing, Counting])
+@pytest.mark.parametrize("choice", [None, "recompute"])
+def test_a_block_that_is_met_after_the_measuring_iterations_is_not_run_again_unseen(kind, choice):
+    class Growing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers, self.used = nn.ModuleList([MLP(), MLP(), kind()]), 2
+
+        def forward(self, x):
+            for layer in self.layers[: self.used]:
+                x = layer(x)
+            return x
+
+    def made():
+        torch.manual_seed(0)
+        return Growing()
+
+    model, plain = made(), made()
+    fit(model, AMPLE, blocks=["layers.0", "layers.1", "layers.2"], choice=choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for number in range(12):
+            model.used = plain.used = 3 if number > 5 else 2
+            x = torch.randn(32, 8, generator=torch.Generator().manual_seed(number))
+            for fitted in (model, plain):
+                fitted.zero_grad()
+                torch.manual_seed(7)
+                fitted(x).square().mean().backward()
+            for one, other in zip(model.parameters(), plain.parameters(), strict=True):
+                assert (one.grad is None) == (other.grad is None)
+                assert one.grad is None or torch.equal(one.grad, other.grad), number
+
+
 def test_what_a_block_keeps_where_nobody_looks_is_told_of_the_iteration_too():
     calls = []
 

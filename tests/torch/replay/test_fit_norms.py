@@ -11,7 +11,7 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.fitting.replanning import SETTLED_AFTER  # noqa: E402
+from forebay.torch.fitting.planning import SETTLED_AFTER  # noqa: E402
 
 RECOMPUTING = ["recompute", "keep costly, recompute the rest"]
 

@@ -329,7 +329,6 @@ def test_shapes_that_differ_behind_the_first_block_have_plans_of_their_own():
             net.zero_grad()
             net(*inputs).square().mean().backward()
         assert equal(*([one.grad for one in net.parameters()] for net in (model, plain)))
-        assert count < 6 or plan_of(model).measured is not None
 
 
 def test_one_odd_shape_among_many_leaves_what_was_learned(monkeypatch):
@@ -344,11 +343,12 @@ def test_one_odd_shape_among_many_leaves_what_was_learned(monkeypatch):
     x = torch.randn(32, 8)
     for _ in range(3):
         step(model, x)
-    profile = vars(model)["_forebay"].session._iteration.profile
+    plan = plan_of(model).choices
     monkeypatch.setattr(Cut, "rows", 16)
     step(model, x)
-    assert profile.plan is not None
-    assert vars(model)["_forebay"].session._iteration.broken
+    monkeypatch.setattr(Cut, "rows", 32)
+    step(model, x)
+    assert plan_of(model).choices == plan
 
 
 def of_tangent(model, x):

@@ -11,10 +11,10 @@ from weakref import ref
 
 import torch
 from torch import nn
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.parameter import is_lazy
 
 from forebay.errors import PlanError
+from forebay.torch.compat import CONVOLUTION
 
 Call = Callable[..., Any]
 
@@ -135,7 +135,7 @@ def _rows(
     if (
         type(module) is nn.Sequential
         and len(module) > 1
-        and isinstance(module[0], _ConvNd)
+        and isinstance(module[0], CONVOLUTION)
         and any(parameter.requires_grad for parameter in module[0].parameters())
         and blocks.isdisjoint(below)
         and not any(is_lazy(parameter) for parameter in module.parameters())

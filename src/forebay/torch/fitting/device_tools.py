@@ -9,7 +9,7 @@ import torch
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, less_of_host
-from forebay.torch.fitting.replanning import Replanner
+from forebay.torch.fitting.planning import FitPlanner
 from forebay.torch.fitting.treatment import BlockRunner
 from forebay.torch.gauge import HostGauge, gauge_for
 from forebay.torch.mover import Mover, mover_for
@@ -30,7 +30,7 @@ class DeviceTools:
     mover: Mover
     store: TensorStore
     runner: BlockRunner
-    replanner: Replanner
+    planner: FitPlanner
 
 
 def tools_for(
@@ -47,5 +47,5 @@ def tools_for(
     store = TensorStore(mover, LEAST_MOVED[device.type])
     runner = BlockRunner(store, gauge, codec)
     link = gauge.link(mover) if budget.host else None
-    replanner = Replanner(budget, choice, given, gauge.counts, link, mover.room)
-    return DeviceTools(gauge, mover, store, runner, replanner)
+    planner = FitPlanner(budget, choice, given, gauge.counts, link, mover.room)
+    return DeviceTools(gauge, mover, store, runner, planner)

@@ -17,7 +17,7 @@ from forebay.units import Budget, seconds_to_text, to_text
 class FitPlan:
     """What a fitted model does with what its blocks save.
 
-    It is made when shapes are seen for the second time, and looked over with the times of some later iterations.
+    A few are made from what the first iteration with these shapes told, and run; the fastest stays.
     """
 
     budget: Budget
@@ -27,19 +27,17 @@ class FitPlan:
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
-    pace: float = 1.0
-    """what steps take beside what was foreseen, once they are no longer timed block by block"""
     count: int = 0
     """the blocks of the model, some of which may be taken together"""
     measured: float | None = None
-    """seconds of the last iteration that was timed, forward and backward; once a plan stays, none is"""
+    """seconds of the iteration with this plan that was timed, forward and backward; once a plan stays, none is"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
     """what moved since `fit`, over all shapes"""
 
     @property
     def seconds(self) -> float:
         """Predicted seconds of forward and backward."""
-        return self.pace * self.foreseen.seconds
+        return self.foreseen.seconds
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -59,7 +57,7 @@ class FitPlan:
     def explain(self) -> str:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
         foreseen, chain = self.foreseen, self.chain
-        least = self.pace * (sum(block.forward + block.backward for block in chain.blocks) + chain.outside)
+        least = sum(block.forward + block.backward for block in chain.blocks) + chain.outside
         together = f" made of {self.count} neighbours" if self.count > len(chain.blocks) else ""
         lines = [
             f"{len(chain.blocks)} blocks{together}, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
@@ -94,7 +92,7 @@ class FitPlan:
             places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
             picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])
-            alternatives.append((name, self.pace * foreseen.seconds, foreseen.peak))
+            alternatives.append((name, foreseen.seconds, foreseen.peak))
         return alternatives
 
 

@@ -1,20 +1,16 @@
-"""A block of a fitted model, what it is called with, and whether its modes and frozen parameters stay."""
+"""A block of a fitted model, and what it is called with."""
 
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from typing import Any, NamedTuple
-from weakref import ref
 
 import torch
 from torch import nn
 
 from forebay.torch.fitting.blocks import Call, compiled
 from forebay.torch.fitting.record import BlockRecord, Signature
-from forebay.torch.replay.module_state import ModuleState, flags_of
-
-MOST_WRONG = 3
-"""After so many wrong guesses that modes and frozen parameters are what they were, nobody guesses any more."""
+from forebay.torch.replay.module_state import ModuleState
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,29 +60,3 @@ def differentiable(block: FittedBlock, tensors: list[torch.Tensor]) -> bool:
     # Modules may have been added since, which the block's own list does not know of; that one is faster.
     parameters = chain(block.module_state.parameters(), block.module.parameters())
     return any(parameter.requires_grad for parameter in parameters)
-
-
-class FlagGuess:
-    """The flags of the block that runs first: where these are as they were, those of others are taken to be so too.
-
-    To ask all of them takes the host a while, and the device would wait: what ran first then is asked now, all others
-    once it is under way.
-    """
-
-    def __init__(self) -> None:
-        self.wrong = 0
-        """how often modes or frozen parameters were other than guessed"""
-        self._first: ref[FittedBlock] | None = None  # what ran first in the last iteration whose plan stays
-        self._flags = b"", b""
-
-    def remember(self, block: FittedBlock) -> None:
-        """Keep the flags of the block that ran first."""
-        self._first, self._flags = ref(block), flags_of([block.module_state])
-
-    def holds(self, block: FittedBlock) -> bool:
-        """Tell whether an iteration that begins with a block is taken to have the flags of the last."""
-        first = self._first() if self._first is not None else None
-        if first is None or self.wrong == MOST_WRONG:
-            return False
-        begins = block is first or next(first.module.children(), None) is block.module  # of a group
-        return begins and flags_of([first.module_state]) == self._flags

@@ -1,6 +1,6 @@
 """One iteration of a fitted model: what it follows, what was observed of it, and what its profile learns from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -8,9 +8,9 @@ from weakref import ref
 
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import groups
-from forebay.torch.fitting.profile import Profile
+from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
 from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose
-from forebay.torch.fitting.timings import read_first_iteration, read_trial, total_seconds
+from forebay.torch.fitting.timings import read_first_iteration, read_run, total_seconds
 from forebay.torch.gauge import HostGauge
 from forebay.torch.saved_tensors import Entry, GraphToken
 
@@ -22,68 +22,138 @@ class IterationKey(NamedTuple):
     autocast: Any
     flags: tuple[bytes, bytes]
     """modes, and which parameters want gradients"""
+    called_with: Signature | None = None
+    """what the model was called with, where those that begin alike go on with several shapes"""
+
+
+class IterationClock:
+    """Times an iteration and the blocks in it.
+
+    Parameters
+    ----------
+    gauge
+        Reads moments.
+    before
+        What the model did before its first block, by its first and last moment.
+    start
+        When the first block began.
+    """
+
+    def __init__(self, gauge: HostGauge, before: tuple[Any, Any], start: Any) -> None:
+        self.gauge, self._before, self._start = gauge, before, start
+        self.end: Any = None
+        """of the last backward pass so far"""
+        self._waits: list[tuple[Any, Any]] = []  # for copies, outside of the backward of all blocks
+        self._open: tuple[BlockRecord, Any] | None = None  # the block whose backward began last, and when
+
+    def backward_of(self, record: BlockRecord | None) -> BlockRecord | None:
+        """Let the backward of one block begin, or of none; return that whose backward has ended with it."""
+        moment, ended = self.gauge.mark(), self._open
+        if ended is not None:
+            ended[0].spans.append((ended[1], moment))
+        self._open = None if record is None else (record, moment)
+        if record is None:
+            self.end = moment
+        return None if ended is None else ended[0]
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time what makes the computation wait for a copy."""
+        start = self.gauge.mark()
+        yield
+        (self._waits if self._open is None else self._open[0].waits).append((start, self.gauge.mark()))
+
+    def read(self, records: list[BlockRecord]) -> tuple[float, float]:
+        """Return the seconds of all of it, and of what is around its blocks."""
+        total = self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
+        inside = [record.forward for record in records if record.forward]
+        inside += [span for record in records for span in record.spans]
+        return total, max(0.0, total - total_seconds(self.gauge, inside + self._waits))
+
+
+@dataclass
+class ModelCall:
+    """One call of the model."""
+
+    begins: bool = False
+    """whether none of its blocks has begun an iteration yet"""
+    signature: Signature = ()
+    """of what it was called with, where that is asked for"""
+    start: Any = None
+    """the moment; None where nothing is timed"""
+    ran_blocks: bool = False
+
+
+@dataclass(eq=False)
+class BackwardPass:
+    """How far the backward passes of an iteration are."""
+
+    task: int | None = None
+    """the pass that is under way, or was last; none before the turn"""
+    count: int = 0
+    below: int = 0
+    """the block that the pass came to last"""
+    turned: dict[int, int] = field(default_factory=dict)
+    """the pass that came to each block last"""
 
 
 @dataclass(eq=False)
 class Iteration:
     """One forward and its backward."""
 
+    key: IterationKey
     profile: Profile
-    measuring: bool
-    base: int
-    before: tuple[Any, Any]
-    """what the model did before its first block"""
-    start: Any
-    """None where nothing is timed, or its times were read"""
     plan: FitPlan | None
-    timed: bool
-    expected: list[BlockRecord]
-    """what was measured of each block, where it has a plan"""
-    hooked: frozenset[int] | None
-    """the blocks whose backward calls a hook; all where that is None"""
-    timed_whole: bool = False
-    """whether it is timed as a whole, and nothing in it"""
+    """None where it is measured"""
+    expected: Sequence[BlockRecord]
+    """what was measured of the blocks of the plan"""
+    own: bool
+    """whether the profile is of its shapes, and not of larger ones"""
+    base: int
+    """bytes of the device before its first block"""
+    clock: IterationClock | None
+    """None where nothing is timed, or its times were read"""
+    most: int
+    """bytes that the device had held at most before it, where that is to be compared; else 0"""
+    called: bool
+    """whether a call of the model began it, and not one of a block"""
+    anew: int
+    """how often its profile was to be measured anew when it began"""
     records: list[BlockRecord] = field(default_factory=list)
-    """of its blocks so far; where nothing is timed, those that were measured"""
-    sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
-    gone: int = 0
+    """of its blocks so far"""
+    places: list[int | None] = field(default_factory=list)
+    """which blocks of the plan these are; None for those that were not measured"""
     input_storages: set[int] = field(default_factory=set)
     """the storages that blocks were given"""
-    waits: list[tuple[Any, Any]] = field(default_factory=list)
-    """in which the computation waited for copies, outside of the backward of all blocks"""
-    open: tuple[BlockRecord, Any] | None = None
-    """the block whose backward began last, and when"""
-    task: int | None = None
-    """the backward pass that is under way, or was last; none before the turn"""
-    passes: int = 0
-    """backward passes so far"""
-    turned: dict[int, int] = field(default_factory=dict)
-    """the backward pass that came to each block last"""
-    end: Any = None
-    most: int = 0
-    """bytes that the device had held at most before it, where they are counted"""
-    broken: bool = False
-    """whether it went otherwise than its plan"""
-    forgotten: int = 0
-    """how often its profile had been forgotten when it began"""
-    called: bool = True
-    """whether a call of the model began it, and not one of a block"""
-    steady: bool = False
-    """whether nothing of it is timed, nor it as a whole"""
-    guessed: bool = False
-    """whether modes and frozen parameters are taken to be those of the last one"""
+    sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
+    """what blocks sent away, by their place in the plan"""
+    gone: int = 0
+    """how many of the blocks that move have left the device"""
+    backward: BackwardPass = field(default_factory=BackwardPass)
+    above: bool = False
+    """whether it took more than the budget, though its shapes are smaller than those that were planned for"""
     graph: "ref[GraphToken] | None" = None
     """is there as long as something of its graph is"""
 
     @property
-    def dropped(self) -> bool:
-        """Whether nobody can ask for its backward any more, where only that would tell that another begins."""
-        return not self.called and self.graph is not None and self.graph() is None
+    def measuring(self) -> bool:
+        """Whether every block is recomputed and looked into."""
+        return self.plan is None
 
     @property
-    def awaited(self) -> bool:
-        """Whether its graph is alive, and no backward pass has come to it."""
-        return self.task is None and self.graph is not None and self.graph() is not None
+    def alive(self) -> bool:
+        """Whether something of its graph is there."""
+        return self.graph is not None and self.graph() is not None
+
+    @property
+    def dropped(self) -> bool:
+        """Whether nobody can ask for its backward any more, where only that would tell that another begins."""
+        return not self.called and self.graph is not None and not self.alive
+
+    @property
+    def as_planned(self) -> bool:
+        """Whether its blocks were those of its plan, all of them."""
+        return self.own and self.plan is not None and self.places == list(range(len(self.plan.picks)))
 
     def graph_token(self) -> GraphToken:
         """Return what the hooks on the outputs of its blocks hold."""
@@ -94,95 +164,82 @@ class Iteration:
         return token
 
     @property
-    def other_way(self) -> bool:
-        """Whether it ended before its plan did."""
-        return self.plan is not None and len(self.records) != len(self.plan.picks)
+    def next_place(self) -> int:
+        """The block of the plan behind the last of them that ran."""
+        return next((place + 1 for place in reversed(self.places) if place is not None), 0)
 
-    def clock(self, gauge: HostGauge, record: BlockRecord | None) -> None:
+    def place_of(self, module: int, signature: Signature) -> int | None:
+        """Find a block that runs next among those of the plan; the model may have left some out."""
+        for place in range(self.next_place, len(self.expected)):
+            expected = self.expected[place]
+            if expected.module == module and within(signature, expected.signature):
+                return place
+        return None
+
+    def reach(self, gauge_peak: int, record: BlockRecord | None) -> None:
         """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
-        moment = gauge.mark()
+        if self.clock is None:
+            return
+        ended = self.clock.backward_of(record)
         if self.measuring:
-            peak = gauge.peak()
-            if self.open is None:
-                self.records[-1].peak_after = max(self.records[-1].peak_after, peak)
+            if ended is None:
+                self.records[-1].peak_after = max(self.records[-1].peak_after, gauge_peak)
             else:
-                self.open[0].peak_backward = max(self.open[0].peak_backward, peak)
-        if self.open is not None:
-            self.open[0].spans.append((self.open[1], moment))
-        self.open = None if record is None else (record, moment)
-        if record is None:
-            self.end = moment
-
-    @contextmanager
-    def waiting(self, gauge: HostGauge) -> Iterator[None]:
-        """Time what makes the computation wait for a copy."""
-        start = gauge.mark()
-        yield
-        (self.waits if self.open is None else self.open[0].waits).append((start, gauge.mark()))
+                ended.peak_backward = max(ended.peak_backward, gauge_peak)
 
 
-def read_times(iteration: Iteration, gauge: HostGauge, base: int, budget: int) -> None:
+def within(signature: Signature, larger: Signature) -> bool:
+    """Tell whether tensors are no larger than others, along no axis, want no more gradients, and are alike else."""
+    if signature == larger:
+        return True
+    return len(signature) == len(larger) and all(
+        (one[1], one[3]) == (other[1], other[3])
+        and one[2] <= other[2]
+        and len(one[0]) == len(other[0])
+        and all(length <= most for length, most in zip(one[0], other[0], strict=True))
+        for one, other in zip(signature, larger, strict=True)
+    )
+
+
+def learn(iteration: Iteration, base: int, budget: int) -> None:
     """Read the times of an iteration that has ended, once.
 
     Parameters
     ----------
-    iteration, gauge
-        What has ended, and what its moments are read with.
+    iteration
+        What has ended.
     base
         Bytes of the device before the first block of the current iteration.
     budget
         Bytes of the device.
     """
-    profile = iteration.profile
-    if iteration.end is None or iteration.start is None:
+    profile, clock = iteration.profile, iteration.clock
+    if clock is None or clock.end is None:
         return
-    total = gauge.seconds(*iteration.before) + gauge.seconds(iteration.start, iteration.end)
-    iteration.start = None
-    if iteration.plan is not None:
-        profile.measured[iteration.plan.names] = total
-    if iteration.other_way:
-        profile.forget()
-    elif iteration.timed and not iteration.broken:
-        _learn_blocks(profile, iteration, gauge, total)
-        if profile.first is not None and profile.together is None:
-            grown = max(0, base - profile.base)  # by the states of an optimizer, after its first step
-            profile.take_together(groups(profile.records, budget - grown))
-    elif iteration.timed_whole:
-        _learn_whole(profile, iteration, total)
+    iteration.clock = None
+    if profile.anew != iteration.anew:
+        return  # this was to be measured anew while that one was under way
+    total, outside = clock.read(iteration.records)
+    if iteration.plan is None:
+        if profile.phase is FitPhase.MEASURE:
+            _learn_measured(iteration, clock, outside, base, budget)
+    elif profile.measured is not None and iteration.as_planned and iteration.backward.count == profile.measured.passes:
+        names = iteration.plan.names
+        run = read_run(profile.measured.timing, iteration.records, names, clock.gauge, (total, outside))
+        profile.runs.setdefault(names, []).append(run)
 
 
-def _learn_blocks(profile: Profile, iteration: Iteration, gauge: HostGauge, total: float) -> None:
-    """Take over what an iteration of so many seconds tells of its blocks."""
-    if (profile.first is None) != iteration.measuring or profile.forgotten != iteration.forgotten:
-        return  # this was forgotten, or measured, while that one was under way
-    inside = [record.forward for record in iteration.records if record.forward]
-    inside += [span for record in iteration.records for span in record.spans]
-    outside = max(0.0, total - total_seconds(gauge, inside + iteration.waits))
-    if profile.first is None:
-        records = iteration.records
-        find_loose(records)
-        find_costly(records, gauge)
-        if [_call_of(record) for record in profile.records] == [_call_of(record) for record in records]:
-            # Of a block that this loss did not need, what is known from another time is better than nothing.
-            records = [
-                old if old.spans and not new.spans else new for old, new in zip(profile.records, records, strict=True)
-            ]
-        profile.records, profile.base, profile.passes = records, iteration.base, iteration.passes
-        profile.first = read_first_iteration(records, gauge, outside)
-    elif iteration.plan is not None:
-        profile.later.append(read_trial(profile.first, iteration.records, iteration.plan.names, gauge, outside))
-        profile.tried.setdefault(iteration.plan.names, []).append(total)
-    profile.learned += 1
-    profile.stale = True
-    profile.least_forwards, profile.forwards = min(profile.least_forwards, profile.forwards), 0
-
-
-def _learn_whole(profile: Profile, iteration: Iteration, total: float) -> None:
-    """Take over the seconds of an iteration that did what the measured one did, with a plan that may stay."""
-    current = any(iteration.plan is plan for plan in (profile.plan, *profile.rivals))
-    if iteration.plan is not None and current and not iteration.broken and iteration.passes == profile.passes:
-        profile.whole_seconds.setdefault(iteration.plan.names, []).append(total)
-
-
-def _call_of(record: BlockRecord) -> tuple[int, Any]:
-    return record.module, record.signature
+def _learn_measured(iteration: Iteration, clock: IterationClock, outside: float, base: int, budget: int) -> None:
+    profile = iteration.profile
+    find_loose(iteration.records)
+    find_costly(iteration.records, clock.gauge)
+    records = profile.with_known(iteration.records)
+    timing = read_first_iteration(records, clock.gauge, outside)
+    profile.take(MeasuredStep(records, timing, iteration.base, iteration.backward.count))
+    profile.plan_base = max(base, iteration.base)
+    if profile.together is None:
+        together = groups(profile.records, budget - max(0, base - iteration.base))  # grown by states of an optimizer
+        if together:
+            profile.measure_anew()  # they have to be measured as such
+            profile.measured = None
+        profile.together = together

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, partial
 from itertools import count
 from operator import methodcaller
 from typing import Any
@@ -12,14 +11,15 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.codec import Codec
-from forebay.torch.advice import Advice
+from forebay.torch.advice import Advice, beyond, hidden_state
+from forebay.torch.compat import saves_tensors
 from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.fitting.record import BlockRecord, device_of, signature
+from forebay.torch.fitting.record import BlockRecord, device_of
 from forebay.torch.gauge import HostGauge
 from forebay.torch.mover import Mover, bytes_by_storage, dense, from_outside, storage_of, weakly
-from forebay.torch.replay.arguments import direct_tensors, tensors_in
+from forebay.torch.replay.arguments import beyond_containers, tensors_in
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
 from forebay.torch.saved_tensors import KeptTensor
@@ -28,20 +28,23 @@ from forebay.torch.saved_tensors import KeptTensor
 def measure(
     iteration: Iteration,
     block: FittedBlock,
+    record: BlockRecord,
     inputs: Inputs,
     gauge: HostGauge,
     mover: Mover,
     codec: Codec | None,
     least: int,
     advice: Advice,
-    refuse: Callable[[BlockRecord, bool], None] | None,
+    refuse: Callable[[BlockRecord, str], None] | None,
 ) -> Any:
-    """Run a block that will be recomputed, and begin its record.
+    """Run a block that will be recomputed.
 
     Parameters
     ----------
     iteration
         Gets the record.
+    record
+        Of the block, filled.
     block, inputs
         What is run.
     gauge, mover, codec
@@ -51,19 +54,15 @@ def measure(
     advice
         Warns of what the user should know.
     refuse
-        Told when the block has hidden state, and whether this iteration is right all the same. None where it is known
-        to have some: it is kept.
+        Told when the block cannot be run again as it was, and why. None where that is known: it is kept.
     """
     number = len(iteration.records)
-    record = block.record(signature(inputs.tensors))
     iteration.records.append(record)
     if number:
         iteration.records[number - 1].peak_after = gauge.peak()
     bytes_of = bytes_by_storage(inputs.tensors)
     outside = bytes_by_storage(filter(from_outside, inputs.tensors))
     outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
-    direct = bytes_by_storage(direct_tensors((*inputs.args, *inputs.kwargs.values())))
-    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if pointer not in direct}
     earlier = iteration.input_storages
     record.input_storages = frozenset(bytes_of)
     record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
@@ -89,7 +88,7 @@ def measure(
         watch=watch,
         weighed=True,
         on_reread=record.note_reread,
-        on_hidden=partial(refuse, record),
+        on_hidden=lambda right: refuse(record, hidden_state(right)),
         compiled=block.compiled,
     )
     drawn = shared_random()
@@ -105,6 +104,8 @@ def measure(
     if _checkpoints(frame.saved, tensors_in(output), inputs.tensors):
         advice.checkpoints_inside()
     record.outputs, record.made = frame.saved_of(tensors_in(output))
+    if (kind := beyond_containers(output)) is not None and not isinstance(output, dict):
+        refuse(record, beyond(kind))
     return output
 
 
@@ -118,16 +119,11 @@ def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Ten
         if node not in visited:
             visited.add(node)
             kind: Any = type(node)
-            saving += _saves(kind)
+            saving += saves_tensors(kind)
             if node.name() == "CheckpointFunctionBackward" or saving > 2 * saved:
                 return True
             waiting += [following for following, _ in node.next_functions]
     return False
-
-
-@cache
-def _saves(kind: Any) -> bool:
-    return any(name.startswith("_raw_saved") for name in dir(kind))
 
 
 class BlockMeasurement:

@@ -1,18 +1,17 @@
-"""The plan of a fitted model, from what was measured of its blocks."""
+"""The plans of a fitted model: made from what was measured of its blocks, run for two steps each, the fastest kept."""
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from math import inf
-from statistics import median
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
+from forebay.machine.slabs import SlabHeap
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
 from forebay.torch.fitting.choices import LOW_OVERHEAD, block_of
 from forebay.torch.fitting.fitplan import FitPlan, numbered
-from forebay.torch.fitting.profile import Profile
+from forebay.torch.fitting.profile import FitPhase, Profile
 from forebay.units import Budget, to_text
 
 MARGIN = 0.01
@@ -23,185 +22,218 @@ ALLOCATOR_SLACK = 2**23
 It does so in the iteration that is measured too. Mixtures of choices went up to 3.5 MiB above that, emulated for
 networks of 8 to 26 blocks.
 """
-RIVALS = 3
-"""So many of the plans that were tried, and one that was not, take turns before one stays."""
-NEAR = 0.02
-"""Where times have changed by less than this part of a step, the choices stay."""
+MOST_PLANS = 3
+"""So many plans are run at most: what is predicted to be fastest, one of low overhead, one with times corrected."""
+STEPS_EACH = 2
+"""Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
+MOST_STEPS = 8
+"""Iterations after which a plan is given up that has not been timed by then."""
+SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
+"""After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
+GROWTH = 2**20
+"""When memory that was there before the iteration has grown by so many bytes, plans are looked over."""
 
 Picked = tuple[tuple[BlockChoice, ...], Forecast]
 """Choices, and what they come to."""
 
 
-def make_plan(
-    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None, low_overhead: bool = False
-) -> FitPlan:
-    """Choose what happens to each block, or keep what was chosen where little has changed.
+@dataclass(frozen=True)
+class FitPlanner:
+    """Makes the plans of a model on one device."""
 
-    Parameters
-    ----------
-    profile
-        What was measured.
-    budget
-        What the user allows.
-    counts
-        Whether the peaks of the device were measured; else they follow from what blocks save and are given.
-    link
-        Between device and host, where there is one.
-    choice
-        The only treatment allowed, if one was asked for.
-    low_overhead
-        Whether to take choices of low overhead alone, where that is possible.
-    """
-    chain = _chain(profile, budget, counts, link, choice)
+    budget: Budget
+    choice: str | None
+    """the only treatment allowed, if one was asked for"""
+    given: Mapping[str, str]
+    """the choices of a plan that was given, by the names of blocks"""
+    counts: bool
+    """whether the device's memory is counted; else peaks follow from what blocks save and are given"""
+    link: Link | None
+    room: SlabHeap
+    """of the host, which a plan may need more of"""
 
-    def find(room: int) -> list[Picked]:
-        picked = _kept(profile.plan, chain, room) or choose(chain, room)
-        if low_overhead and not LOW_OVERHEAD.issuperset(_names(picked)):
-            return [_low_overhead(chain, room) or picked]
-        return [picked]
+    def advance(self, profile: Profile, base: int) -> bool:
+        """Have the iteration that begins follow the plan that is due; tell whether that is a new one.
 
-    (picked,), _ = _within(profile, budget, counts, choice, find)
-    return _fitting(profile, budget, counts, link, chain, picked)
+        Parameters
+        ----------
+        profile
+            What was measured.
+        base
+            Bytes of the device that are in use.
+        """
+        if profile.phase is FitPhase.MEASURE:
+            return False
+        assert profile.measured is not None
+        grown = base > profile.plan_base + GROWTH
+        if grown:
+            profile.plan_base = base
+        try:
+            plan = self._due(profile, grown)
+        except BudgetError:
+            if not profile.together:
+                profile.plan = None  # whoever goes on after that is told again
+                if len({record.module for record in profile.records}) < len(profile.records):
+                    profile.measure_anew()  # it may have been several forward passes, of which nobody told
+                    profile.measured = None
+                raise
+            profile.measure_anew()  # they may fit one by one
+            profile.measured, profile.together = None, {}
+            return True
+        if plan is None:
+            return False
+        self._follow(profile, plan)
+        return True
 
+    def _due(self, profile: Profile, grown: bool) -> FitPlan | None:
+        """Return the plan that is to be followed from now on; None where it is the one that there is."""
+        plan = profile.plan
+        if profile.phase is FitPhase.STAY or (plan is not None and grown):
+            if plan is not None and not grown:
+                return None
+            return (plan and self._again(profile, plan.names)) or self._fastest_run(profile) or self._fastest(profile)
+        if plan is None and not profile.runs and self.given:
+            given = self._given(profile)
+            if given is not None:
+                profile.phase = FitPhase.STAY
+                return given
+        if plan is not None and not profile.runs.get(plan.names) and profile.begun < MOST_STEPS:
+            return None
+        return self._candidate(profile) or self._settled(profile)
 
-def last_plans(
-    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None
-) -> tuple[FitPlan, ...]:
-    """Make the plans that whole iterations have to decide between, or the only one where they have.
+    def _settled(self, profile: Profile) -> FitPlan:
+        """Return the plan that stays from now on."""
+        profile.phase = FitPhase.STAY
+        return self._fastest_run(profile) or profile.plan or self._fastest(profile)
 
-    They are the fastest of those that were tried and that fit, or a new one where none does; and the best with
-    choices of low overhead alone, unless all of them are: on a fast GPU what a mixture takes of the host shows in a
-    whole iteration only. One that stayed after its turns goes on to stay where it fits. The parameters are those of
-    `make_plan`.
-    """
-    chain = _chain(profile, budget, counts, link, choice)
-    tried = sorted(profile.tried, key=lambda names: median(profile.tried[names]))
-    if profile.settled and profile.plan is not None:
-        tried.insert(0, profile.plan.names)
+    def _candidate(self, profile: Profile) -> FitPlan | None:
+        """Return the plan to be tried next; None where enough were."""
+        if not profile.runs:
+            return self._fastest(profile)
+        if len(profile.runs) < MOST_PLANS:
+            for low in (True, False):
+                plan = self._fastest(profile, low)
+                if plan.names not in profile.runs:
+                    return plan
+        return None
 
-    def find(room: int) -> list[Picked]:
-        return [picked for names in tried if (picked := _named(names, chain, room))] or [choose(chain, room)]
+    def _follow(self, profile: Profile, plan: FitPlan) -> None:
+        """Have iterations follow a plan from now on."""
+        profile.plan, profile.begun = plan, 0
+        if profile.phase is FitPhase.TRY:
+            profile.runs.setdefault(plan.names, [])
+        moved, room = plan.foreseen.moved, self.room
+        if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
+            room.reserve(min(moved + moved // 16, room.budget) - room.nbytes)
 
-    picked, room = _within(profile, budget, counts, choice, find)
-    picked = picked[: 1 if profile.settled else RIVALS]
-    if not profile.settled and not all(LOW_OVERHEAD.issuperset(_names(picks)) for picks in picked):
-        plain = _low_overhead(chain, room)
-        if plain is not None and _names(plain) not in map(_names, picked):
-            picked.append(plain)
-    return tuple(_fitting(profile, budget, counts, link, chain, picks) for picks in picked)
+    def current(self, profile: Profile) -> FitPlan | None:
+        """Return the plan that is followed, with the times that were read last; that stays, where enough were tried."""
+        if profile.plan is None:
+            return None
+        if profile.phase is FitPhase.TRY and len(profile.runs) == MOST_PLANS and profile.runs.get(profile.plan.names):
+            self._follow(profile, self._settled(profile))
+        plan = self._again(profile, profile.plan.names) or profile.plan
+        runs = profile.runs.get(plan.names)
+        return replace(plan, measured=runs[-1].seconds) if runs else plan
 
+    # The ways to a plan.
 
-def given_plan(
-    profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None, given: Mapping[str, str]
-) -> FitPlan | None:
-    """Return the plan with the choices that were given; None where they are of other blocks, or do not fit any more.
+    def _fastest(self, profile: Profile, low_overhead: bool = False) -> FitPlan:
+        """Choose what is predicted to be fastest; among choices of low overhead alone where that is asked and fits."""
+        chain = self._chain(profile)
+        plain = _plain(chain) if low_overhead else chain
 
-    The other parameters are those of `make_plan`.
-    """
-    chain = _chain(profile, budget, counts, link, choice)
-    if list(given) == numbered(block.name for block in chain.blocks):
-        for room in _rooms(profile, budget, counts):
-            picked = _named(list(given.values()), chain, room)
-            if picked is not None:
-                return _fitting(profile, budget, counts, link, chain, picked)
-    warnings.warn(
-        f"the plan that was given for {len(given)} blocks is followed no further: the model has others, or it needs "
-        f"more than {budget!r} by now. Another is made",
-        stacklevel=2,
-    )
-    return None
+        def find(room: int) -> Picked:
+            picked = choose(plain, room)
+            return choose(chain, room) if low_overhead and picked[1].excess else picked
 
+        for room in self._rooms(profile):
+            picked = find(room)
+            if not picked[1].excess and not self._left(profile, _names(picked)):
+                return self._plan(chain, picked, profile)
+        lacks = to_text(picked[1].excess or profile.shortfall)
+        what = "any choice" if self.choice is None else f"{self.choice!r}"
+        raise BudgetError(
+            f"the step does not fit in {self.budget!r} with {what} for its blocks: it lacks about {lacks}. Raise the "
+            "budget of the device, or of the host where it is small, or make the batch or the blocks smaller "
+            "(blocks=...)"
+        )
 
-def _within(
-    profile: Profile, budget: Budget, counts: bool, choice: str | None, find: Callable[[int], list[Picked]]
-) -> tuple[list[Picked], int]:
-    """Return what is found in the first room that is enough, and that room."""
-    for room in _rooms(profile, budget, counts):
-        picked = find(room)
-        if not picked[0][1].excess:
-            return picked, room
-    what = "any choice" if choice is None else f"{choice!r}"
-    raise BudgetError(
-        f"the step does not fit in {budget!r} with {what} for its blocks: it lacks about "
-        f"{to_text(picked[0][1].excess)}. Raise the budget of the device, or of the host where it is "
-        "small, or make the batch or the blocks smaller (blocks=...)"
-    )
+    def _left(self, profile: Profile, names: tuple[str, ...]) -> bool:
+        """Tell whether a plan is left since it took more than the budget; not where no other treatment is allowed."""
+        return self.choice is None and names in profile.above
 
+    def _fastest_run(self, profile: Profile) -> FitPlan | None:
+        """Return the fastest of the plans that were timed and that fit."""
+        times = {names: min(run.seconds for run in runs) for names, runs in profile.runs.items() if runs}
+        for names in sorted(times, key=lambda names: times[names]):
+            plan = self._again(profile, names)
+            if plan is not None:
+                return plan
+        return None
 
-def _fitting(
-    profile: Profile, budget: Budget, counts: bool, link: Link | None, chain: Chain, picked: Picked
-) -> FitPlan:
-    return FitPlan(budget, chain, *picked, link, counts, count=sum(record.count for record in profile.records))
+    def _again(self, profile: Profile, names: Sequence[str]) -> FitPlan | None:
+        """Return the plan with choices of these names, where blocks have them and they fit."""
+        chain = self._chain(profile)
+        offered = ({choice.name: choice for choice in block.choices} for block in chain.blocks)
+        picks = tuple(choices[name] for choices, name in zip(offered, names, strict=False) if name in choices)
+        if len(picks) != len(chain.blocks) or self._left(profile, tuple(names)):
+            return None
+        for room in self._rooms(profile):
+            foreseen = simulate(chain, picks, room)
+            if not foreseen.excess:
+                return self._plan(chain, (picks, foreseen), profile)
+        return None
 
+    def _given(self, profile: Profile) -> FitPlan | None:
+        """Return the plan that was given; warn where it is of other blocks, or does not fit any more."""
+        names = numbered(record.name for record in profile.records)
+        plan = self._again(profile, list(self.given.values())) if list(self.given) == names else None
+        if plan is None:
+            warnings.warn(
+                f"the plan that was given for {len(self.given)} blocks is followed no further: the model has others, "
+                f"or it needs more than {self.budget!r} by now. Another is made",
+                stacklevel=2,
+            )
+        return plan
 
-def foreseen_anew(profile: Profile, plan: FitPlan, counts: bool) -> FitPlan:
-    """Return a plan with what is known by now of the times of its choices."""
-    chain = _chain(profile, plan.budget, counts, plan.link, None)
-    rooms = _rooms(profile, plan.budget, counts)
-    room = next((room for room in rooms if room >= plan.foreseen.peak), rooms[-1])
-    picked = _named(plan.names, chain, room)
-    return plan if picked is None else replace(plan, chain=chain, picks=picked[0], foreseen=picked[1])
+    def _plan(self, chain: Chain, picked: Picked, profile: Profile) -> FitPlan:
+        count = sum(record.count for record in profile.records)
+        return FitPlan(self.budget, chain, *picked, self.link, self.counts, count=count)
 
+    def _rooms(self, profile: Profile) -> list[int]:
+        """List the bytes to plan with: some are left where that is possible, all are taken where nothing else is."""
+        device = self.budget["device"]
+        most = int(device * (1 - MARGIN))
+        if not self.counts:
+            return sorted({most, device})
+        cautious = {most - max(ALLOCATOR_SLACK, profile.shortfall), device - profile.shortfall}
+        return sorted({*cautious, most, device})
 
-def _rooms(profile: Profile, budget: Budget, counts: bool) -> tuple[int, ...]:
-    """List the bytes to plan with: some are left where that is possible, and all are taken where nothing else is."""
-    device = budget["device"]
-    most = int(device * (1 - MARGIN))
-    cautious = (most - max(ALLOCATOR_SLACK, profile.shortfall), device - profile.shortfall) if counts else ()
-    return tuple(sorted({*cautious, most, device}))
-
-
-def _chain(profile: Profile, budget: Budget, counts: bool, link: Link | None, choice: str | None) -> Chain:
-    """Describe what was measured to the planner."""
-    grown, input_bytes, blocks, parts = profile.plan_base - profile.base, 0, [], profile.timing
-    for record, timed in zip(profile.records, parts.blocks, strict=True):
-        input_bytes += record.inputs
-        peaks = input_bytes, input_bytes, input_bytes + record.saved
-        if counts:
-            peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
-        blocks.append(block_of(record, timed, peaks, bool(budget.host), choice))
-    speed = link or Link(1e9, 1e9)
-    return Chain(tuple(blocks), parts.outside, speed.down, speed.up, budget.host or 0)
+    def _chain(self, profile: Profile) -> Chain:
+        """Describe what was measured to the planner."""
+        measured = profile.measured
+        assert measured is not None
+        timing = profile.timing
+        grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
+        for record, timed in zip(measured.records, timing.blocks, strict=True):
+            input_bytes += record.inputs
+            peaks = input_bytes, input_bytes, input_bytes + record.saved
+            if self.counts:
+                peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
+            blocks.append(block_of(record, timed, peaks, bool(self.budget.host), self.choice))
+        speed = self.link or Link(1e9, 1e9)
+        return Chain(tuple(blocks), timing.outside, speed.down, speed.up, self.budget.host or 0)
 
 
 def _names(picked: Picked) -> tuple[str, ...]:
     return tuple(pick.name for pick in picked[0])
 
 
-def _low_overhead(chain: Chain, room: int) -> Picked | None:
-    """Choose the best treatments of low overhead, of the blocks that have such, where they fit."""
+def _plain(chain: Chain) -> Chain:
+    """Leave the choices of low overhead alone, to the blocks that have such."""
     blocks = []
     for block in chain.blocks:
-        plain = tuple(choice for choice in block.choices if choice.name in LOW_OVERHEAD)
-        blocks.append(replace(block, choices=plain or block.choices))
-    picked = choose(replace(chain, blocks=tuple(blocks)), room)
-    return None if picked[1].excess else picked
-
-
-def _kept(plan: FitPlan | None, chain: Chain, room: int) -> Picked | None:
-    """Return the choices of an earlier plan, as they are now, where they fit and its times still hold."""
-    if plan is None or _apart(plan.chain, chain) > NEAR * plan.seconds:
-        return None
-    return _named(plan.names, chain, room)
-
-
-def _named(names: Sequence[str], chain: Chain, room: int) -> Picked | None:
-    """Return the choices with some names, where blocks have them and they fit."""
-    offered = ({choice.name: choice for choice in block.choices} for block in chain.blocks)
-    picks = tuple(choices[name] for choices, name in zip(offered, names, strict=True) if name in choices)
-    foreseen = simulate(chain, picks, room) if len(picks) == len(chain.blocks) else None
-    return None if foreseen is None or foreseen.excess else (picks, foreseen)
-
-
-def _apart(before: Chain, after: Chain) -> float:
-    """Add up by how many seconds the blocks of two chains differ, with the choices that differ most; or infinity."""
-    total = 0.0
-    for old, new in zip(before.blocks, after.blocks, strict=True):
-        if [choice.name for choice in old.choices] != [choice.name for choice in new.choices]:
-            return inf
-        total += abs(old.forward - new.forward) + abs(old.backward - new.backward)
-        total += max(
-            abs(first.forward + first.backward - second.forward - second.backward)
-            for first, second in zip(old.choices, new.choices, strict=True)
-        )
-    return total
+        choices = tuple(choice for choice in block.choices if choice.name in LOW_OVERHEAD)
+        blocks.append(replace(block, choices=choices or block.choices))
+    return replace(chain, blocks=tuple(blocks))

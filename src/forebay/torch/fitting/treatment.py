@@ -9,6 +9,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 
 from forebay.codec import Codec
+from forebay.torch.compat import at_end_of_pass, graph_task
 from forebay.torch.fitting.choices import Treatment
 from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
 from forebay.torch.fitting.iteration import Iteration
@@ -146,38 +147,35 @@ class BlockRunner:
 
     def reach(self, iteration: Iteration, number: int, end: Callable[[], None]) -> None:
         """Come to a block in a backward pass, at the end of which `end` is called."""
-        task = torch._C._current_graph_task_id()
-        if iteration.task != task:
-            iteration.task = task
-            iteration.passes += 1
-            engine: Any = torch.autograd.Variable._execution_engine
-            engine.queue_callback(end)
-        if iteration.turned.get(number) == task:  # another of its outputs
+        backward, plan, task = iteration.backward, iteration.plan, graph_task()
+        if backward.task != task:
+            backward.task, backward.below = task, len(iteration.expected)
+            backward.count += 1
+            at_end_of_pass(end)
+        if backward.turned.get(number) == task:  # another of its outputs
             return
-        iteration.turned[number] = task
-        if iteration.timed and iteration.start is not None:
-            iteration.clock(self._gauge, iteration.records[number])
-        if iteration.plan is None or iteration.broken:
+        backward.turned[number] = task
+        iteration.reach(self._gauge.peak() if iteration.measuring else 0, iteration.records[number])
+        place = None if plan is None else iteration.places[number]
+        if plan is None or place is None:
             return
-        measured = iteration.expected
-        if not measured[number].spans:  # a loss that needs more than the one that was measured
-            iteration.profile.forget()
-            iteration.timed = False
-        last = number
-        while last + 1 < len(measured) and not measured[last + 1].spans:  # nobody comes to these
-            last += 1
-        for reached in range(last, number - 1, -1):
-            self.leave(iteration, iteration.plan.foreseen.leave[reached])
-            for ahead in iteration.plan.foreseen.fetch[reached]:
+        if iteration.own and not iteration.expected[place].spans:  # a loss that needs more than the one measured
+            iteration.profile.meet_loss()
+        for reached in range(backward.below - 1, place - 1, -1):
+            self.leave(iteration, plan.foreseen.leave[reached])
+            for ahead in plan.foreseen.fetch[reached]:
                 self.fetch(iteration, ahead)
+        backward.below = min(backward.below, place)
 
     def end(self, iteration: Iteration) -> None:
         """Stop the clock of a backward pass, and compare the memory that the iteration took with its plan's."""
-        iteration.clock(self._gauge, None)
-        if iteration.most and iteration.plan is not None and not iteration.broken:
+        iteration.reach(self._gauge.peak() if iteration.measuring else 0, None)
+        if iteration.most and iteration.plan is not None:
             most = self._gauge.most()
             if most > iteration.most:  # else it was no more than what others had taken before
-                iteration.profile.weigh(iteration.plan, most)
+                if iteration.as_planned:
+                    iteration.profile.weigh(iteration.plan, most)
+                iteration.above = not iteration.own and most > iteration.plan.budget["device"]
 
 
 def hook_outputs(iteration: Iteration, inputs: list[torch.Tensor], output: Any, reach: Callable[[], None]) -> None:

@@ -6,12 +6,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from forebay.errors import ForebayError
+from forebay.torch.compat import TorchDispatchMode, tree_leaves, version_of
 from forebay.torch.mover import storage_of
-from forebay.torch.tensor_versions import version_of
 
 
 class ChangedError(ForebayError, RuntimeError):

@@ -8,6 +8,7 @@ import torch
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
+from forebay.torch.compat import graph_task
 from forebay.torch.mover import mover_for
 from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
@@ -122,7 +123,7 @@ class Keeper:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
         token = None if self._token is None else self._token()
         if token is None:
-            if self.turned and torch._C._current_graph_task_id() == -1:  # a backward pass may save more of its own
+            if self.turned and graph_task() == -1:  # a backward pass may save more of its own
                 self.restart()
             token = GraphToken()
             self._token = ref(token)

@@ -1,33 +1,47 @@
-"""What blocks are given and give: the tensors in it, however nested, and what it takes to give it once more."""
+"""What blocks are given and give: tensors in containers, and what it takes to give them once more."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import enum
+from collections import OrderedDict
+from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any
+from weakref import ref
 
 import torch
-from torch.utils._pytree import tree_flatten
+from torch import nn
 
-from forebay.torch.replay.contents import PLAIN, tensors_held
-from forebay.torch.replay.objects import Input, Objects, value_of
 from forebay.torch.saved_tensors import Keep
+
+_LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))
+_MORE_LEAVES = (
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+    torch.Size,
+    nn.Module,
+    enum.Enum,
+    type,
+    FunctionType,
+)
+"""What is given as it is: it does not change, or nobody looks into it."""
+_CONTAINERS = (tuple, list, dict, OrderedDict)
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
-    """List the tensors of arguments or results, however nested, in containers and in objects with attributes.
+    """List the tensors of arguments or results, however nested in containers.
 
     Examples
     --------
-    >>> from types import SimpleNamespace
     >>> x = torch.ones(2)
-    >>> [len(tensors_in(one)) for one in (x, [x, {"more": (x, 3)}], SimpleNamespace(x=[x]), "none")]
-    [1, 2, 1, 0]
+    >>> [len(tensors_in(one)) for one in (x, [x, {"more": (x, 3)}], "none")]
+    [1, 2, 0]
     """
     if isinstance(tree, torch.Tensor):
         return [tree]
-    if type(tree) not in PLAIN:
-        return tensors_held(tree)
-    tensors: list[torch.Tensor] = []  # what nearly all blocks take: it is asked for each of them, several times a step
-    for item in tree.values() if type(tree) is dict else tree:
+    if not isinstance(tree, tuple | list | dict):
+        return []
+    tensors: list[torch.Tensor] = []  # it is asked for each block, several times a step
+    for item in tree.values() if isinstance(tree, dict) else tree:
         if isinstance(item, torch.Tensor):
             tensors.append(item)
         elif item is not None:
@@ -35,64 +49,108 @@ def tensors_in(tree: Any) -> list[torch.Tensor]:
     return tensors
 
 
-def direct_tensors(arguments: tuple[Any, ...]) -> list[torch.Tensor]:
-    """List the tensors of arguments that are not inside of objects."""
-    return [leaf for leaf in tree_flatten(arguments)[0] if isinstance(leaf, torch.Tensor)]
+def beyond_containers(given: Any) -> str | None:
+    """Name the kind of something that is neither a tensor, a plain value, nor a container of such; None without.
+
+    A list or dict that is there twice is one too: to change one of its places changes the other.
+
+    Examples
+    --------
+    >>> beyond_containers((torch.ones(2), [1, {"more": None}])), beyond_containers((iter([1]),))
+    (None, 'list_iterator')
+    """
+    return _beyond(given, set())
+
+
+def _beyond(item: Any, visited: set[int]) -> str | None:
+    kind: Any = type(item)
+    if kind in _LEAVES or isinstance(item, torch.Tensor):
+        return None
+    if kind not in _CONTAINERS and not _is_named_tuple(item):
+        plain = isinstance(item, _MORE_LEAVES) or (kind is BuiltinFunctionType and _of_a_module(item))
+        return None if plain else str(kind.__name__)
+    if not isinstance(item, tuple):
+        if id(item) in visited:
+            return f"{kind.__name__} that is there twice"
+        visited.add(id(item))
+    for value in item.values() if isinstance(item, dict) else item:
+        if (found := _beyond(value, visited)) is not None:
+            return found
+    return None
+
+
+def _is_named_tuple(item: Any) -> bool:
+    return isinstance(item, tuple) and hasattr(type(item), "_make") and not getattr(item, "__dict__", None)
+
+
+def _of_a_module(function: Any) -> bool:
+    """Tell whether a function of C is one of a module, and not a method of an object."""
+    owner = getattr(function, "__self__", None)
+    return owner is None or type(owner).__name__ == "module"
+
+
+class Input:
+    """Stands for a tensor that a block was given."""
+
+    __slots__ = ("_kept", "_more", "_wanted", "original")
+
+    def __init__(self, tensor: torch.Tensor, keep: Keep) -> None:
+        self._kept, self._wanted, self.original = keep(tensor), tensor.requires_grad, ref(tensor)
+        self._more = dict(tensor.__dict__)  # what others have set on it
+
+    def tensor(self) -> torch.Tensor:
+        """Return the tensor again, without history."""
+        tensor: torch.Tensor = self._kept.tensor().detach().requires_grad_(self._wanted)
+        for name, value in self._more.items():  # those that are made of others have some of their own by now
+            tensor.__dict__.setdefault(name, value)
+        return tensor
 
 
 class CallArguments:
-    """The arguments of a call, to be given again: tensors kept in some way, and objects as they are now.
-
-    A block may set attributes of an object that it is given, or put keys and values into a cache, and so may the model
-    behind it. A second run is given the very same object where nobody has, and leaves it as it was; otherwise another
-    in the state that the first run found. Objects are not held, for they may hold what the block gives: only what they
-    hold is.
+    """The arguments of a call, to be given again: tensors kept in some way, in containers made anew.
 
     Parameters
     ----------
     args, kwargs
         The arguments.
     keep
-        Keeps a tensor.
+        Keeps a tensor; one that is there twice is one again, as queries, keys and values often are.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
-        arguments = (*args, *kwargs.values())
-        flat = [item for argument in arguments for item in (argument if type(argument) is tuple else (argument,))]
-        plain = all(isinstance(item, _LEAVES) for item in flat)
-        inputs: dict[int, Input] = {}  # what is there twice is one again, as queries, keys and values often are
-        for leaf in flat if plain else direct_tensors(arguments):
-            if isinstance(leaf, torch.Tensor) and id(leaf) not in inputs:
-                inputs[id(leaf)] = Input(leaf, keep)
-        self._objects = None if plain else Objects(args, kwargs, inputs)
-        if plain:
-            self._args = [_mark(argument, inputs) for argument in args]
-            self._kwargs = {name: _mark(argument, inputs) for name, argument in kwargs.items()}
+        inputs: dict[int, Input] = {}
 
-    @contextmanager
-    def for_replay(self) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
-        """Yield the arguments for another call, their tensors without history."""
-        if self._objects is not None:
-            with self._objects.for_replay() as (args, kwargs):
-                yield args, kwargs
-            return
-        built: dict[int, Any] = {}
-        yield (
-            tuple([_unmarked(argument, built) for argument in self._args]),
-            {name: _unmarked(argument, built) for name, argument in self._kwargs.items()},
-        )
+        def mark(item: Any) -> Any:
+            if not isinstance(item, torch.Tensor):
+                return item
+            if id(item) not in inputs:
+                inputs[id(item)] = Input(item, keep)
+            return inputs[id(item)]
 
+        self._marked = _mapped(args, mark), _mapped(kwargs, mark)
 
-def _mark(argument: Any, inputs: dict[int, Input]) -> Any:
-    return (
-        tuple([inputs.get(id(item), item) for item in argument])
-        if type(argument) is tuple
-        else inputs.get(id(argument), argument)
-    )
+    def again(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments for another call, their tensors without history."""
+        made: dict[int, torch.Tensor] = {}
+
+        def value(item: Any) -> Any:
+            if type(item) is not Input:
+                return item
+            if id(item) not in made:
+                made[id(item)] = item.tensor()
+            return made[id(item)]
+
+        args, kwargs = self._marked
+        return _mapped(args, value), _mapped(kwargs, value)
 
 
-def _unmarked(argument: Any, built: dict[int, Any]) -> Any:
-    return tuple([value_of(item, built) for item in argument]) if type(argument) is tuple else value_of(argument, built)
-
-
-_LEAVES = (torch.Tensor, float, int, str, type(None), torch.dtype, torch.device)
+def _mapped(tree: Any, change: Any) -> Any:
+    """Make containers anew, with changed leaves."""
+    kind: Any = type(tree)
+    if kind is tuple or kind is list:
+        return kind([_mapped(item, change) for item in tree])
+    if kind is dict or kind is OrderedDict:
+        return kind((key, _mapped(item, change)) for key, item in tree.items())
+    if isinstance(tree, tuple) and kind is not torch.Size:
+        return kind._make(_mapped(item, change) for item in tree)
+    return change(tree)

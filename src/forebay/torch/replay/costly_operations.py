@@ -6,9 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
+from forebay.torch.compat import TorchDispatchMode, keeps_graph, sharing_versions, tree_flatten, tree_unflatten
 from forebay.torch.execution_context import checkpointing
 from forebay.torch.mover import bytes_by_storage, weakly
 from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
@@ -113,11 +112,6 @@ def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> 
     return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(changed)[0] if isinstance(leaf, torch.Tensor)))
 
 
-def _counting() -> Any:
-    """Let aliases that are made inside of an operation share its tensor's count of changes, as they do outside."""
-    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
-
-
 class KeptOutput:
     """What a costly operation gave, kept."""
 
@@ -128,7 +122,7 @@ class KeptOutput:
         self.storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         self._written = False
         # Aliases without history: the outputs themselves will know of the graph that is being built.
-        with _counting():
+        with sharing_versions():
             self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
 
     @property
@@ -184,7 +178,7 @@ class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
             kept = self._outputs.get(self._next)
             self._next += 1
             if kept is not None and not kept.changed:
-                if not torch._C._autograd._get_current_graph_task_keep_graph():
+                if not keeps_graph():
                     del self._outputs[self._next - 1]
                 return kept.value()
         return func(*args, **(kwargs or {}))
@@ -221,7 +215,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]
         aliases = []
         for tensor in tensors:
-            with _counting():
+            with sharing_versions():
                 alias = tensor.detach()
             alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
             aliases.append((alias, tensor._version))

@@ -8,6 +8,7 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from forebay.torch.compat import check_version, keeps_graph
 from forebay.torch.execution_context import NOTHING, Autocast, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
@@ -15,7 +16,6 @@ from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, Out
 from forebay.torch.replay.hidden_state import Attributes, Samples
 from forebay.torch.replay.module_state import ModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor
-from forebay.torch.tensor_versions import check_version
 
 
 class _EnoughError(BaseException):
@@ -177,7 +177,7 @@ class Frame:
             self._on_reread()
             return saved.tensor
         tensor = self._value(saved.number)
-        if not torch._C._autograd._get_current_graph_task_keep_graph():
+        if not keeps_graph():
             saved.tensor = tensor
         return tensor
 
@@ -215,9 +215,9 @@ class Frame:
         """Run the block, and tell whether it saved tensors of the same shapes and types."""
         self._values, self._versions = [], []
         now = random_state(self._device)
+        args, kwargs = self._arguments.again()
         try:
             with (
-                self._arguments.for_replay() as (args, kwargs),
                 self._autocast.replay_context(),
                 self._module_state.for_replay(self._initial),
                 torch.enable_grad(),

@@ -1,16 +1,17 @@
 """State that a block keeps for itself: a second run computes other values with it, so such a block has to be kept."""
 
+import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
+from forebay.torch.compat import version_of
 from forebay.torch.replay.buffers import SMALL
-from forebay.torch.replay.contents import GENERATORS
-from forebay.torch.replay.objects import set_state, state_of
-from forebay.torch.tensor_versions import version_of
 
 SAMPLED = 256
 """So many elements of a tensor are compared, at most."""
@@ -18,6 +19,8 @@ EVERY = 8
 """So many tensors apart are those that are compared before the last."""
 ROUNDING = 8
 """On a GPU, where sums may be in another order, values that differ by so many units in the last place are the same."""
+
+GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 
 _OWN = frozenset(vars(nn.Module()))
 
@@ -69,6 +72,8 @@ def _sample(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
+    if len({item.device for item, _ in pairs}) > 1:
+        return all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
     one, other = (torch.cat([item.view(torch.uint8) for item in items]) for items in zip(*pairs, strict=True))
     return torch.equal(one, other)  # which waits for a GPU: once for all
 
@@ -130,3 +135,26 @@ class Attributes:
                 own.update(now)
             for (generator, _), state in zip(self._generators, drawn, strict=True):
                 set_state(generator, state)
+
+
+def state_of(generator: Any) -> Any:
+    """Read a generator of torch, Python or NumPy."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return deepcopy(_bits(generator).state)
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Set one again."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        _bits(generator).state = state
+
+
+def _bits(generator: Any) -> Any:
+    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator

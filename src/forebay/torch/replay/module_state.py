@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from forebay.torch.compat import version_of
 from forebay.torch.execution_context import NOTHING
-from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, Groups, copies_of, identical, same
-from forebay.torch.tensor_versions import version_of
+from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, copies_of, identical, same
 
 
 class Parameters(NamedTuple):
@@ -95,7 +95,7 @@ class Buffers:
     copies: dict[int, torch.Tensor]
     """of those that are small, or that it changes"""
     layout: BufferLayout
-    groups: Groups
+    groups: list[list[int]]
     """which were copied"""
 
     def for_another_run(self) -> dict[int, dict[str, torch.Tensor | None]]:
@@ -149,6 +149,11 @@ class ModuleState:
         for part in self._parts:
             yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
+    def beyond(self) -> str | None:
+        """Tell why the block cannot be run again as it is; None where it can."""
+        having = {number: part for number, part in enumerate(self._module.modules()) if part._buffers}
+        return BufferLayout(having, BufferPlacement.of(having)).beyond
+
     def note(self) -> InitialModuleState:
         """Take note of what the block has now, for a second run."""
         if not self._tree.stands():
@@ -163,6 +168,8 @@ class ModuleState:
         placement = BufferPlacement.of(having)
         if self._layout is None or not self._layout.holds(placement):
             self._layout = BufferLayout(having, placement)
+        if self._layout.beyond is not None:
+            raise RuntimeError(f"a block {self._layout.beyond}: clone what lies so, or leave it out with blocks=...")
         tensors = {number: buffer for number, buffer in enumerate(placement.tensors) if buffer is not None}
         versions = {number: version_of(buffer) for number, buffer in tensors.items()}
         groups = self._layout.groups(self._changing.get(training))
@@ -187,7 +194,7 @@ class ModuleState:
             other = initial.parts[part]._buffers.get(name) is not buffer
             if moved or other or (first and not same(had.copies[number], buffer)):
                 changing.add(place)
-            elif place not in changing and had.layout.alone(number):
+            elif place not in changing:
                 had.copies.pop(number, None)
 
     @contextmanager

@@ -1,0 +1,108 @@
+"""What of torch is private and used here, in one place: each was seen in torch 2.11 and 2.13.
+
+Besides these calls, attributes of tensors, storages and modules are read where they are needed, thousands of times in a
+step: `_version`, `_base`, `_cdata`, `_modules`, `_parameters`, `_buffers`, the tables of hooks of a module, `_orig_mod`
+and `_compiled_call_impl`.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.nn.modules.conv import _ConvNd
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._pytree import tree_flatten as tree_flatten
+from torch.utils._pytree import tree_leaves as tree_leaves
+from torch.utils._pytree import tree_unflatten as tree_unflatten
+
+CONVOLUTION: type[_ConvNd] = _ConvNd
+"""What all of torch's convolutions are."""
+
+# Backward passes.
+
+
+def graph_task() -> int:
+    """Return the number of the backward pass that runs in this thread; -1 where none does."""
+    return torch._C._current_graph_task_id()
+
+
+def keeps_graph() -> bool:
+    """Tell whether the backward pass that runs leaves the graph for another."""
+    return torch._C._autograd._get_current_graph_task_keep_graph()
+
+
+def at_end_of_pass(call: Callable[[], None]) -> None:
+    """Have the backward pass that runs call something at its end."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    engine.queue_callback(call)
+
+
+@cache
+def saves_tensors(node: type) -> bool:
+    """Tell whether nodes of a kind save tensors."""
+    return any(name.startswith("_raw_saved") for name in dir(node))
+
+
+def top_hooks() -> Any:
+    """Return the hooks that saved tensors go to now; None where there are none."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(False)
+
+
+# Transforms.
+
+
+def transformed() -> bool:
+    """Tell whether torch.func or forward AD transforms what runs now."""
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
+
+
+def differentiated_by_func() -> bool:
+    """Tell whether torch.func.grad, or another of its reverse derivatives, is at work."""
+    levels = torch._C._functorch.get_interpreter_stack() or []
+    return any(level.key() == torch._C._functorch.TransformType.Grad for level in levels)
+
+
+# Tensors and storages.
+
+
+def version_of(tensor: torch.Tensor) -> int | None:
+    """Return the number that grows when a tensor is changed in place; nobody counts for those made for inference."""
+    return None if tensor.is_inference() else tensor._version
+
+
+def check_version(tensor: torch.Tensor, version: int) -> None:
+    """Raise as autograd does where a tensor was changed in place after it was saved."""
+    if tensor._version != version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a saved "
+            f"tensor is at version {tensor._version}; expected version {version} instead. Use the operation that makes "
+            "a new tensor, or clone before it"
+        )
+
+
+def sharing_versions() -> Any:
+    """Let aliases that are made inside of an operation share its tensor's count of changes, as they do outside."""
+    return torch._C._SetExcludeDispatchKeyGuard(torch._C.DispatchKey.ADInplaceOrView, False)
+
+
+def copy_all(copies: list[torch.Tensor], originals: list[torch.Tensor]) -> None:
+    """Copy tensors of one type and device in one call."""
+    torch._foreach_copy_(copies, originals)
+
+
+def weak_storage(storage: torch.UntypedStorage) -> Any:
+    """Refer to a storage without keeping its memory; while this is held no other storage has the same address."""
+    return storage._weak_ref()
+
+
+def strong_storage(weak: Any) -> torch.UntypedStorage | None:
+    """Return the storage that is referred to; None where its memory is gone."""
+    storage: Any = torch.UntypedStorage
+    found: torch.UntypedStorage | None = storage._new_with_weak_ptr(weak)
+    return found
+
+
+free_weak_storage: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last
+"""Let go of such a reference."""

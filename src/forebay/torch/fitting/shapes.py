@@ -1,0 +1,78 @@
+"""Profiles by shapes: iterations of smaller shapes follow the plan of larger ones, for they take no more memory."""
+
+from collections import Counter
+
+from forebay.torch.fitting.iteration import Iteration, IterationKey, within
+from forebay.torch.fitting.profile import Profile
+from forebay.torch.fitting.record import Signature
+
+MOST_SHAPES = 64
+"""Plans for so many sets of shapes are kept; those used longest ago go first."""
+OFTEN = 4
+"""Shapes that follow the plan of larger ones get one of their own when they come so often."""
+FEW = 16
+"""Where there are plans for so many sets of shapes, others only get one that are larger than all."""
+
+
+class ShapeProfiles:
+    """The profiles of a model on one device."""
+
+    def __init__(self) -> None:
+        self.forked: dict[IterationKey, None] = {}
+        """how iterations begin that go on with several shapes"""
+        self._profiles: dict[IterationKey, Profile] = {}
+        self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
+
+    def find(self, key: IterationKey, called_with: Signature) -> tuple[Profile, bool]:
+        """Return the profile of iterations that begin like this one; or one of larger shapes, and False."""
+        if key in self.forked:
+            key = key._replace(called_with=called_with)
+        profile = self._profiles.pop(key, None)
+        if profile is None:
+            larger = self._larger(key)
+            if larger is not None:
+                profile = self._profiles[larger] = self._profiles.pop(larger)
+                return profile, False
+            profile = Profile()
+        self._profiles[key] = profile
+        while len(self._profiles) > MOST_SHAPES:
+            del self._profiles[next(iter(self._profiles))]
+        return profile, True
+
+    def _larger(self, key: IterationKey) -> IterationKey | None:
+        """Find the least shapes that are planned for and no smaller than these, unless they shall have their own."""
+        planned = [
+            other for other, profile in self._profiles.items() if profile.plan is not None and _holds(other, key)
+        ]
+        if not planned:
+            return None
+        larger = min(planned, key=lambda other: sum(shape.numel() for shape, *_ in other.signature))
+        plan = self._profiles[larger].plan
+        assert plan is not None
+        if self._came[key] < OFTEN and (set(plan.names) == {"keep"} or len(self._profiles) >= FEW):
+            return larger
+        self._came[key] += 1
+        return larger if self._came[key] < OFTEN else None
+
+    def note(self, iteration: Iteration) -> None:
+        """Take note of how an iteration went: those that begin like one with unknown blocks are told apart."""
+        if iteration.plan is None:
+            return
+        strangers = None in iteration.places
+        if iteration.above:
+            self._came[iteration.key] = OFTEN  # a kernel for these shapes may take more than that for larger ones
+        if iteration.own:
+            iteration.profile.meet(strangers)
+        if strangers:
+            self.forked[iteration.key] = None
+            if len(self.forked) > MOST_SHAPES:
+                del self.forked[next(iter(self.forked))]
+            for profile in self._profiles.values():
+                profile.groups = {}  # blocks may have been replaced
+
+
+def _holds(larger: IterationKey, key: IterationKey) -> bool:
+    """Tell whether iterations that begin like one take no more memory than those that begin like another."""
+    if larger[1:3] != key[1:3] or (larger.called_with is None) != (key.called_with is None):
+        return False
+    return within(key.signature, larger.signature) and within(key.called_with or (), larger.called_with or ())
