@@ -25,6 +25,10 @@ __device__ inline float4 operator+(float4 a, float4 b) {
     return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
+__device__ inline float4 operator*(float4 a, float4 b) {
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
 __device__ inline float4 operator*(float a, float4 b) { return make_float4(a * b.x, a * b.y, a * b.z, a * b.w); }
 
 __device__ inline float4 fma4(float4 a, float4 b, float4 c) {
@@ -47,10 +51,10 @@ __device__ inline float4 around(const float4* __restrict__ p, int here, int pitc
     return beside<k>(row) + in_y + (planes[RADIUS - k] + planes[RADIUS + k]);
 }
 
-template <bool IMAGING>
+template <bool IMAGING, bool DAMPED = false>
 __device__ inline void march(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ v,
                              const float4* __restrict__ other, float4* __restrict__ image, int nz, int ny, int words,
-                             int chunk, int source, float amplitude) {
+                             int chunk, int source, float amplitude, const float* __restrict__ factors = nullptr) {
     const int x = 1 + blockIdx.x * BLOCK_X + threadIdx.x;
     const int y = RADIUS + blockIdx.y * BLOCK_Y + threadIdx.y;
     if (x >= words - 1 || y >= ny - RADIUS) return;
@@ -82,6 +86,13 @@ __device__ inline void march(const float4* __restrict__ p, float4* __restrict__ 
         laplacian = fma4(C[4], around<4>(p, here, words, row, planes), laplacian);
 
         float4 after = fma4(speed, laplacian, fma4(2.0f, centre, -1.0f * before));
+        if (DAMPED) {
+            const float across = factors[z] * factors[nz + y];
+            const float4 fade = across * __ldg(reinterpret_cast<const float4*>(factors + nz + ny) + x);
+            if (fade.x != 1 || fade.y != 1 || fade.z != 1 || fade.w != 1) {
+                after = fade * fma4(speed, laplacian, fma4(2.0f, centre, -1.0f * (fade * before)));
+            }
+        }
         if (here == source) after.x += amplitude;
         __stcs(old + here, after);
         if (IMAGING) __stcs(image + here, fma4(__ldcs(other + here), centre, __ldcs(image + here)));
@@ -101,4 +112,12 @@ extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
                       const float4* __restrict__ other, float4* __restrict__ image, int nz, int ny, int words,
                       int chunk, int source, float amplitude) {
     march<true>(p, old, v, other, image, nz, ny, words, chunk, source, amplitude);
+}
+
+// Advance a pair of fields between damping layers: they fade by the factors of their plane, row and point, one after the
+// other in an array.
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS)
+    advance_damped(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ v, int nz, int ny,
+                   int words, int chunk, const float* __restrict__ factors) {
+    march<false, true>(p, old, v, nullptr, nullptr, nz, ny, words, chunk, -1, 0, factors);
 }

@@ -9,7 +9,7 @@ long     Revolve and "auto" over as many steps as the seed has
 history  the cost of history: a whole shot over the same forward, backward and imaging with nothing kept, and its
          picture beside the exact one that is imaged at every step
 every    the same, imaged at every step, with as many steps as the host holds
-layers   what a step costs with absorbing layers of 20 points and with none
+layers   what a step costs with absorbing layers of 20 points and with none, and in a plain kernel that damps there
 clock    the clock around simulate, gradient and migrate beside the device's time, of first calls and later ones
 
 Rows are timed by events, from the first action of a reversal to the last, and by the clock around the whole call.
@@ -84,7 +84,13 @@ class Bench:
         """Measure steps with layers and with none."""
         shapes = ((44, 46, 48), (60, 80)) if self.small else ((512,) * 3, (400,) * 3, (4000,) * 2)
         how = product(("acoustic", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
-        self._take("layers", (partial(layers.row, self.machine, *each, 4 if self.small else 40) for each in how))
+        steps = 4 if self.small else 40
+        rows = [partial(layers.row, self.machine, *each, steps) for each in how]
+        if self.asked.device == "gpu":
+            cubes = (shape for shape in shapes if len(shape) == 3)
+            rows = [*(partial(layers.damped, self.machine, shape, 20, steps) for shape in cubes), *rows]
+        self._take("layers", iter(rows))
+        layers.compare([row for row in self.report.rows if row["table"] == "layers"])
         self._show("layers", layers.COLUMNS)
 
     def run_clock(self) -> None:

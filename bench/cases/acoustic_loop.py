@@ -176,9 +176,7 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
 
     loop = Loop((64, 64, 64) if asked.tiny else (310, 676, 676), steps)
     nbytes, runtime = loop.snapshot, loop.cupy.cuda.runtime
-    # Small budgets are filled to the byte, others not.
-    device, host = (0, 20 * nbytes) if asked.tiny else (OVERHEAD, asked.host)
-    budget = fb.Budget(device=SLOTS * nbytes + device, host=host)
+    budget = fb.Budget(device=SLOTS * nbytes + OVERHEAD, host=20 * nbytes if asked.tiny else asked.host)
     forward, backward = loop.step_seconds()
     first, second = loop.cupy.zeros(nbytes, "uint8"), loop.cupy.zeros(nbytes, "uint8")
 

@@ -1,6 +1,11 @@
-"""What a step costs with absorbing layers and with none: forward, back, and back with an image of every step."""
+"""What a step costs with absorbing layers and with none: forward, back, and back with an image of every step.
 
+In three dimensions a plain acoustic kernel tells besides what layers cost that only damp, at as many points.
+"""
+
+from collections.abc import Callable, Sequence
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +15,8 @@ from forebay.wave.physics import physics_of
 from shots.machine import Host
 from shots.waves import middle
 
-COLUMNS = "physics points absorb way ms:.4f wall_ms:.4f Gpoints:.1f"
+SOURCE = Path(__file__).parents[1] / "acoustic.cu"
+COLUMNS = "physics points absorb way ms:.4f wall_ms:.4f Gpoints:.1f over_none:.3f over_damping:.3f"
 
 
 def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, way: str, steps: int) -> dict[str, Any]:
@@ -32,7 +38,43 @@ def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, way: s
         for step in {"back": (0,), "image": range(steps - 1, -1, -1)}.get(way, ()):
             adjoint.back_to(step) if way == "back" else propagator.add_image(adjoint, step, sums, seen, 1.0, None)
 
+    return {"physics": physics, "absorb": absorb, "way": way} | _timed(machine, run, shape, steps)
+
+
+def damped(machine: Host, shape: tuple[int, int, int], absorb: int, steps: int) -> dict[str, Any]:
+    """Time steps forward that damp in the layers, by the kernel of `acoustic.cu` in its fastest shape."""
+    halo, (block, deep) = 4, ((32, 8), 4)
+    nz, ny, nx = (points + 2 * halo for points in shape)
+    fields = [1e-3 * machine.arrays.random.standard_normal((nz, ny, nx), dtype=np.float32) for _ in range(2)]
+    speed = machine.arrays.full((nz, ny, nx), 0.08, np.float32)
+    ramp = np.linspace(0.9, 1, absorb + halo)
+    fades = [np.concatenate([ramp, np.ones(extent - 2 * len(ramp)), ramp[::-1]]) for extent in (nz, ny, nx)]
+    factors = machine.arrays.asarray(np.concatenate(fades), np.float32)
+    kernel = machine.arrays.RawModule(code=SOURCE.read_text(encoding="utf-8"), options=("-DBLOCK_X=32", "-DBLOCK_Y=8"))
+    advance, extents = kernel.get_function("advance_damped"), (nz, ny, nx // 4, -(-shape[0] // deep))
+    grid = (-(-shape[2] // 4 // block[0]), -(-shape[1] // block[1]), deep)
+
+    def run() -> None:
+        for step in range(steps):
+            p, old = fields[step % 2], fields[1 - step % 2]
+            advance(grid, block, (p, old, speed, *map(np.int32, extents), factors))
+
+    return {"physics": "acoustic", "absorb": "damping", "way": "forward"} | _timed(machine, run, shape, steps)
+
+
+def _timed(machine: Host, run: Callable[[], None], shape: tuple[int, ...], steps: int) -> dict[str, Any]:
     run()
     taken = min(machine.timed(run) for _ in range(3))
-    told = {"physics": physics, "points": shape, "absorb": absorb, "way": way, "ms": 1e3 * taken.seconds / steps}
-    return told | {"wall_ms": 1e3 * taken.wall / steps, "Gpoints": prod(shape) * steps / taken.seconds / 1e9}
+    times = {"ms": 1e3 * taken.seconds / steps, "wall_ms": 1e3 * taken.wall / steps}
+    return {"points": shape} | times | {"Gpoints": prod(shape) * steps / taken.seconds / 1e9}
+
+
+def compare(rows: Sequence[dict[str, Any]]) -> None:
+    """Set each step with layers beside the same with none, and acoustic ones beside the damped step at equal points."""
+    known = {(row["physics"], row["points"], row["way"], row["absorb"]): row["ms"] for row in rows}
+    for row in rows:
+        if row["absorb"] == 20:
+            none = known.get((row["physics"], row["points"], row["way"], 0))
+            damping = known.get((row["physics"], row["points"], "forward", "damping"))
+            row["over_none"] = row["ms"] / none if none else None
+            row["over_damping"] = row["ms"] / damping if damping and row["way"] != "image" else None

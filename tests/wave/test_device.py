@@ -11,6 +11,8 @@ pytest.importorskip("cuda.core")
 from forebay.cuda import driver, kernels
 from forebay.wave.kernels.device import Device
 
+PROPERTIES = {"multiprocessor_count": 1, "max_shared_memory_per_block_optin": 0}
+
 
 def test_a_gpu_of_another_architecture_gets_a_binary_of_its_own(monkeypatch):
     loaded = []
@@ -23,7 +25,7 @@ def test_a_gpu_of_another_architecture_gets_a_binary_of_its_own(monkeypatch):
     monkeypatch.setattr(kernels, "load", load)
 
     def kernel(arch):
-        current = SimpleNamespace(arch=arch, properties=SimpleNamespace(multiprocessor_count=1))
+        current = SimpleNamespace(arch=arch, properties=SimpleNamespace(**PROPERTIES))
         monkeypatch.setattr(driver, "current_device", lambda: current)
         return int(Device().kernel(Path("not_there.cu"), "step", {"AXES": 2}))
 

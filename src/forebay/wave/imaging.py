@@ -34,6 +34,18 @@ class Imaging:
     """that both are multiplied by"""
 
 
+@dataclass(frozen=True, eq=False)
+class Sensing:
+    """What a gradient adds up in a step of the adjoint."""
+
+    total: Any
+    """to which the product of a record with what the velocity multiplies in the step is added"""
+    record: Any
+    """the pressure before that step"""
+    factor: float
+    """that the product is multiplied by"""
+
+
 def imaging_interval(frequency: float, dt: float) -> int:
     """Return how many steps may lie between two contributions to an image, for waves up to a frequency.
 

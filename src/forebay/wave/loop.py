@@ -79,13 +79,13 @@ class Adjoint:
         self.sent = loop.kernels.put(loop.data_transposed(data))
         self.state = loop.propagator.zeros()
 
-    def back_to(self, step: int, image: Imaging | None = None) -> Any:
-        """Step back, add to an image what is to be seen on the way, and return the fields there.
+    def back_to(self, step: int, image: Imaging | None = None, **sensing: Any) -> Any:
+        """Step back, add to an image or a gradient what the last step tells, and return the fields there.
 
         Of acoustic waves that is the pressure, of others the state: see `Physics.adjoint_fields`.
         """
         between = range(self.step - 1, step - 1, -1)
-        self.state = self.loop.propagator.retreat(self.state, self.loop.receivers, self.sent, between, image)
+        self.state = self.loop.propagator.retreat(self.state, self.loop.receivers, self.sent, between, image, **sensing)
         self.step = min(step, self.step)
         return self.loop.propagator.adjoint_fields(self.state)
 

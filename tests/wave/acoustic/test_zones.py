@@ -1,11 +1,16 @@
 """Zones have every computed point once, and zones and parts have every point of a layer once."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
+from tests.wave.emulator import Emulator
 
+from forebay.errors import WaveError
 from forebay.wave import Grid
 from forebay.wave.acoustic.layers import layers_of
-from forebay.wave.acoustic.zones import Box, all_parts, extent, parts_of, wide, zones_of
+from forebay.wave.acoustic.volume import VolumeKernels
+from forebay.wave.acoustic.zones import Box, extent, parts_of, zones_of
 from forebay.wave.kernels.rows import WORD, Rows
 
 RADIUS = 4
@@ -14,7 +19,6 @@ GRIDS = {
     "free surface": Grid((20, 22, 30), 10.0, absorb=6, free_surface=True),
     "thin": Grid((3, 5, 2), 10.0, absorb=5),
     "no layers": Grid((9, 8, 7), 10.0, absorb=0),
-    "layers wider than a warp": Grid((12, 12, 20), 10.0, absorb=140),
 }
 
 
@@ -38,9 +42,9 @@ def reach(side):
     return first, first + extent(side)
 
 
-def changed(side, part, whole):
-    """Return the points that a part of a layer changes."""
-    spans = [part.planes, part.rows, whole.words]
+def changed(side, planes, whole):
+    """Return the points that a layer changes in some planes."""
+    spans = [planes, whole.rows, whole.words]
     spans[side.axis] = reach(side)
     return within(*spans)
 
@@ -61,21 +65,29 @@ def test_every_point_of_a_layer_is_known_to_its_zone_or_is_of_a_part(name):
         known = np.zeros_like(points)
         for zone in zones_of(sides, whole):
             if number in (zone.side, zone.along):
-                known[within(zone.box.planes, zone.box.rows, zone.box.words)] += 1
+                first, last = reach(side) if zone.along == number else zone.box.words
+                assert zone.box.words[0] <= first < last <= zone.box.words[1]
+                known[within(zone.box.planes, zone.box.rows, (first, last))] += 1
         for part in parts_of(sides, whole):
             if part.side == number:
-                known[changed(side, part, whole)] += 1
-        all_of_it = changed(side, all_parts(sides, whole)[number], whole)
+                known[changed(side, part.planes, whole)] += 1
+        all_of_it = changed(side, whole.planes, whole)
         assert (known[all_of_it] == 1).all() and known.sum() == known[all_of_it].size
-        assert not (wide(side) and side.axis == 2 and any(zone.along == number for zone in zones_of(sides, whole)))
 
 
 @pytest.mark.parametrize("name", GRIDS)
-def test_parts_of_one_axis_share_no_point(name):
+def test_parts_share_no_point(name):
     sides, whole, points = parted(GRIDS[name])
-    for axis in range(3):
-        once = np.zeros_like(points)
-        for part in parts_of(sides, whole):
-            if sides[part.side].axis == axis:
-                once[changed(sides[part.side], part, whole)] += 1
-        assert once.max() <= 1
+    for part in parts_of(sides, whole):
+        points[changed(sides[part.side], part.planes, whole)] += 1
+    assert points.max() <= 1
+
+
+@pytest.mark.parametrize(("absorb", "fits"), [(120, True), (128, False)])
+def test_layers_along_rows_that_a_warp_cannot_hold_are_refused(absorb, fits):
+    for width in range(20, 24):
+        grid = Grid((12, 12, width), 10.0, absorb=absorb)
+        kernels = VolumeKernels(grid, RADIUS, np.dtype(np.float32), device=Emulator())
+        layers = layers_of(grid, RADIUS, kernels.rows, 1e-3, 2000.0)
+        with nullcontext() if fits else pytest.raises(WaveError, match="give absorb=120 or less"):
+            assert kernels.changes(layers) == 0

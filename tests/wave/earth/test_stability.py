@@ -23,6 +23,7 @@ from forebay.wave import (
 )
 from forebay.wave.earth.stability import TOLERANCE, accurate_dt, choose_dt
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol
+from forebay.wave.imaging import Sensing
 from forebay.wave.kernels.stencil import second_derivative, symbol
 
 
@@ -178,7 +179,8 @@ def test_waves_in_a_closed_box_keep_their_energy():
         state = propagator.step(state, loop.sources, silent)
         if step % 200 == 0:
             strained = np.zeros_like(before)
-            propagator.kernels.curvature(strained, state["p"], before, propagator.weights, propagator.layers, 1.0, None)
+            sensing = Sensing(strained, state["p"], 1.0)
+            propagator.kernels.curvature(sensing, before, propagator.weights, propagator.layers)
             energies.append(np.sum((state["p"] - before) ** 2 / propagator.squared) - strained.sum())
     assert energies[0] > 0
     assert np.ptp(energies) < 1e-9 * energies[0]

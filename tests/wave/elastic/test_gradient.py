@@ -82,6 +82,7 @@ def test_gradients_are_central_differences(shape, free_surface):
     assert (8 * near - far) / (12 * 0.003) == pytest.approx(slope, rel=1e-8)
 
 
+@pytest.mark.slow  # budgets are the engine's; acoustic gradients and elastic images have fast ones
 def test_budgets_change_no_bit():
     model = smooth_rock()
     shot = surface_shot(model, samples=120)
@@ -101,6 +102,7 @@ def test_velocities_are_all_that_is_kept():
     assert found.result.plan.snapshot_bytes < 2.2 * 4 * np.prod(model.grid.fields(4))
 
 
+@pytest.mark.slow  # the interval is chosen for acoustic gradients in the same way
 def test_fewer_contributions_come_close_while_the_band_allows_it():
     model = smooth_rock()
     shot = surface_shot(model, sends="force z", hears="velocity x")

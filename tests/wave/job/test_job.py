@@ -121,7 +121,12 @@ def test_what_is_not_toml_or_not_there_is_said(tmp_path):
         ({"wavelet": "frequency = 25.0"}, r"samples of 0\.008 s hold 62\.5: take dt of at most"),
         ({"wavelet": "frequency = 1.0"}, r"that is over with the data, which are 1.008 s long; .* middle at 1.5 s"),
         ({"physics": "dt = 0.05"}, "take dt of at most"),
-        ({"geometry": "shots = 2\nsource_depth = 9000.0"}, r"shot 0: 1 of 1 positions are outside the model"),
+        ({"geometry": "shots = 2\nsource_depth = 9000.0"}, r"shot 0, source: 1 of 1 positions are outside the model"),
+        (
+            {"geometry": 'sources = "s.npy"\nreceivers = "r.npy"'},
+            r"shot 1, receivers: 2 of 4 positions are outside the model, first number 1 at \(50\.0, -75\.0\): the "
+            r"grid .*\. geometry\.max_offset leaves receivers out that are farther",
+        ),
         ({"geometry": "shots = [2, 2]"}, "along each of the 1 horizontal axes"),
         ({"model": 'velocity = "v.npy"'}, r"model\.spacing: expected metres along each axis"),
         ({"model": 'velocity = "v.npy"\nspacing = [10, 10, 10]'}, "expected a number for each axis"),
@@ -138,6 +143,8 @@ def test_what_is_not_toml_or_not_there_is_said(tmp_path):
 def test_physics_and_files_are_checked_before_the_first_shot(tmp_path, tables, complaint):
     np.save(tmp_path / "v.npy", np.full((48, 96), 2000, np.float32))
     np.save(tmp_path / "d.npy", np.zeros((3, 100, 5), np.float32))
+    np.save(tmp_path / "s.npy", np.full((2, 2), 50.0))
+    np.save(tmp_path / "r.npy", np.array([[[50.0, 50.0]] * 4, [[50, 50], [50, -75], [50, 60], [50, 9e9]]]))
     for check in (inspect, prepare):
         with pytest.raises(WaveError, match=complaint):
             check(parse(text(**tables, output='directory = "out"'), tmp_path))

@@ -1,13 +1,18 @@
 """What each key of a job may be, to the last value, and what is taken where nothing is said."""
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 from tests.wave.job.jobs import job_text
 
-from forebay.errors import WaveError
+from forebay.errors import BudgetError, DiskError, DiskFullError, WaveError
+from forebay.tier import capacity
+from forebay.wave.job.checks import checked_inputs
 from forebay.wave.job.job import parse
+from forebay.wave.job.prepare import prepare
 from forebay.wave.job.workspace.told import ToldJob, ToldShot, ToldTimeline
 
 POSITIVE = [5e-324, 0.5, 999999999999.9], [-0.5, 0, 1e12, float("inf"), float("nan")]
@@ -148,3 +153,24 @@ def test_what_files_tell_is_taken_up_to_its_limits(finished, model, key, good, b
     for value in bad:
         with pytest.raises(ValidationError):
             model.model_validate({**whole, key: value})
+
+
+def test_shots_longer_than_memory_are_refused_before_their_wavelet_is_made(monkeypatch, tmp_path):
+    monkeypatch.setattr(capacity, "free_host_bytes", lambda: 10**7)
+    job = parse(job_text(data="dt = 0.008\nlength = 8000.0"), tmp_path)
+    with pytest.raises(BudgetError, match=r"^data.length: a shot of 1000001 samples takes .* of which 10MB are free"):
+        checked_inputs(job)
+
+
+@pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EROFS, DiskError)])
+@pytest.mark.parametrize(
+    "writer", ["numpy.save", "numpy.savez", "forebay.wave.job.workspace.description.Description.to_json"]
+)
+def test_a_disk_that_does_not_take_the_inputs_of_a_job_is_named(code, kind, writer, monkeypatch, tmp_path):
+    def refuse(*given, **named):
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(writer, refuse)
+    with pytest.raises(DiskError, match=rf"^output.directory: .*out does not take .*\({os.strerror(code)}\)") as raised:
+        prepare(parse(job_text(), tmp_path))
+    assert type(raised.value) is kind and isinstance(raised.value.__cause__, OSError)

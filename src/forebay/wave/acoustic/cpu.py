@@ -16,10 +16,12 @@ from numpy.typing import NDArray
 from forebay.wave.acoustic.cpu_layers import LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
+from forebay.wave.imaging import Sensing
 from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.points import gather, scatter
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative
+from forebay.wave.kernels.subnormal import flush, restore
 from forebay.wave.survey.points import Points
 
 TILE_Z, TILE_Y = 16, 16
@@ -41,10 +43,11 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
     c = weights_of(radius, dtype)
     if ndim == 2:
 
-        @jit(parallel=parallel)
+        @jit(parallel=parallel, lone=True)
         def step_plane(p: Any, p_old: Any, squared: Any, w: Any) -> None:
             rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius
             for tile in prange((rows + ROWS - 1) // ROWS):
+                setting = flush()
                 first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     new, speed = p_old[z, radius : radius + width], squared[z, radius : radius + width]
@@ -56,14 +59,16 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
                             along_x += c[k] * (p[z, x + radius - k] + p[z, x + radius + k])
                         lap = w[0] * along_z + w[1] * along_x
                         new[x] = here + here - new[x] + speed[x] * lap
+                restore(setting)
 
         return step_plane
 
-    @jit(parallel=parallel)
+    @jit(parallel=parallel, lone=True)
     def step_volume(p: Any, p_old: Any, squared: Any, w: Any) -> None:
         planes, rows, width = p.shape[0] - 2 * radius, p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
+            setting = flush()
             first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
             for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
                 for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
@@ -77,6 +82,7 @@ def advance(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any
                             along_x += c[k] * (p[z, y, x + radius - k] + p[z, y, x + radius + k])
                         lap = w[0] * along_z + w[1] * along_y + w[2] * along_x
                         new[x] = here + here - new[x] + speed[x] * lap
+            restore(setting)
 
     return step_volume
 
@@ -91,6 +97,7 @@ def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> A
         def add_plane(total: Any, other: Any, p: Any, w: Any, factor: Any) -> None:
             width = p.shape[1] - 2 * radius
             for z in prange(radius, p.shape[0] - radius):
+                setting = flush()
                 row, beside = total[z, radius : radius + width], other[z, radius : radius + width]
                 for x in range(width):
                     along_z = along_x = c[0] * p[z, x + radius]
@@ -98,6 +105,7 @@ def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> A
                         along_z += c[k] * (p[z - k, x + radius] + p[z + k, x + radius])
                         along_x += c[k] * (p[z, x + radius - k] + p[z, x + radius + k])
                     row[x] += factor * beside[x] * (w[0] * along_z + w[1] * along_x)
+                restore(setting)
 
         return add_plane
 
@@ -105,6 +113,7 @@ def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> A
     def add_volume(total: Any, other: Any, p: Any, w: Any, factor: Any) -> None:
         rows, width = p.shape[1] - 2 * radius, p.shape[2] - 2 * radius
         for z in prange(radius, p.shape[0] - radius):
+            setting = flush()
             for y in range(radius, radius + rows):
                 row, beside = total[z, y, radius : radius + width], other[z, y, radius : radius + width]
                 for x in range(width):
@@ -114,6 +123,7 @@ def curvature(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> A
                         along_y += c[k] * (p[z, y - k, x + radius] + p[z, y + k, x + radius])
                         along_x += c[k] * (p[z, y, x + radius - k] + p[z, y, x + radius + k])
                     row[x] += factor * beside[x] * (w[0] * along_z + w[1] * along_y + w[2] * along_x)
+            restore(setting)
 
     return add_volume
 
@@ -127,11 +137,13 @@ def weights_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
 def correlate(image: Any, illumination: Any, p: Any, q: Any, factor: Any) -> None:
     """Add p q to an image and p p to the illumination, both times a factor; all have three axes."""
     for z in prange(image.shape[0]):
+        setting = flush()
         for y in range(image.shape[1]):
             bright, light, one, other = image[z, y], illumination[z, y], p[z, y], q[z, y]
             for x in range(len(bright)):
                 bright[x] += factor * one[x] * other[x]
                 light[x] += factor * one[x] * one[x]
+        restore(setting)
 
 
 class CpuKernels:
@@ -166,12 +178,23 @@ class CpuKernels:
             state = propagator.step(state, senders, sent[step])
         return state
 
-    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
-        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+    def run_back(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        image: Any,
+        sensing: Sensing | None = None,
+    ) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and look at the last one."""
         for step in steps:
             state = propagator.step_back(state, senders, sent[step])
         if image is not None:
             self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
+        if sensing is not None:
+            self.curvature(sensing, state["p_old"], propagator.weights, propagator.layers)
         return state
 
     def advance(
@@ -204,12 +227,11 @@ class CpuKernels:
         """Return how many values layers put somewhere for a gradient."""
         return layers.reach
 
-    def curvature(
-        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
-    ) -> None:
-        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        scale, tables = self.dtype.type(factor), self._tables(layers, p, weights)
-        for total_of, other_of, p_of, changes, table in self._shots(total, other, p, layers.changes, tables):
+    def curvature(self, sensing: Sensing, p: Any, weights: Any, layers: AcousticLayers) -> None:
+        """Add a record times lap(p), with what layers have just changed in it in a step back, to a total."""
+        scale, tables = self.dtype.type(sensing.factor), self._tables(layers, p, weights)
+        arrays = self._shots(sensing.total, sensing.record, p, layers.changes, tables)
+        for total_of, other_of, p_of, changes, table in arrays:
             curvature(*self._kind, p_of.size >= MANY)(total_of, other_of, p_of, weights, scale)
             if table is not None:
                 add(table, total_of, other_of, changes, scale)

@@ -2,11 +2,11 @@
 
 What layers change is taken from the older field before the step, which adds it to the newer one: layers of several
 axes then need no pass of their own. One call does all of them. Arrays are flat here, and indices into them have no
-sign: no slice is cut for the short rows of a layer, and the compiler makes vector instructions of all inner loops. Each
-of these touches few arrays, since it must find out first that they lie apart.
+sign: no slice is cut for the short rows of a layer, and the compiler makes vector instructions of all inner loops.
 
 Layers across rows are parted into pieces of rows. Layers along rows are taken many rows at a time: what they remember
 is contiguous, and a flux that is never stretched stands where a row begins, so loops over it need not know of rows.
+Loops are given the memory twice: what they reach by one of both they never reach by the other.
 """
 
 from dataclasses import dataclass
@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from forebay.wave.acoustic.layers import AcousticLayers, Side
 from forebay.wave.kernels.jit import jit, jits, prange
 from forebay.wave.kernels.stencil import second_derivative
+from forebay.wave.kernels.subnormal import flush, restore
 
 MANY = 1 << 16
 """Points of a layer from which several threads are worth waking."""
-PIECE = 256
+PIECE = 128
 """Points of a piece of a row: what a step keeps of it for a layer stays in a near cache."""
 TILE = 32
 """Rows that are taken at once, of layers along them."""
@@ -37,7 +38,7 @@ WORD = 8
     COUNT,  # points of the layer along its axis, as of a `Side`, those before it that it reaches, and all of these
     LEAD,
     REACH,
-    WIDE,  # its points in whole vectors
+    WIDE,  # its points along rows in whole vectors, or those of a piece across them
     AT,  # of the first point in the fields, and steps from there to the next line and row
     LINE,
     ROW,
@@ -93,8 +94,13 @@ def _place(side: Side, shape: tuple[int, ...], radius: int) -> tuple[int, ...]:
         return start, steps[line] if line is not None else 0, steps[row]
 
     inner = [points - 2 * radius for points in shape]
-    # Where rows of a layer are rounded up to whole vectors, they must not leave the fields.
-    wide = min(-(-side.count // WORD) * WORD, (radius + 1) * shape[-1] - side.start - radius)
+    # Where rows of a layer are rounded up to whole vectors, they must not leave the fields; pieces are about equal.
+    long = side.count if along else -(-inner[-1] // -(-inner[-1] // PIECE))
+    wide = (
+        min(-(-long // WORD) * WORD, (radius + 1) * shape[-1] - side.start - radius)
+        if along
+        else -(-long // WORD) * WORD
+    )
     return (
         *(int(along), 1 if line is None else inner[line], inner[row if along else last]),
         *(side.count, side.lead, side.lead + side.count + side.trail, wide),
@@ -114,7 +120,7 @@ def change(
     """
     loop = (_back if back else _forward)(radius, p.dtype, table.parallel)
     fields = (array.reshape(-1) for array in (p, p_old, squared))
-    loop(*fields, pml, changes, table.sides, table.coefficients, table.weights)
+    loop(*fields, pml, pml, changes, table.sides, table.coefficients, table.weights)
 
 
 def add(table: LayerTable, total: Any, other: Any, changes: Any, factor: Any) -> None:
@@ -149,8 +155,10 @@ def _forward(radius: int, dtype: Any, parallel: bool) -> Any:
     """Compile what all layers do in a step."""
     c, f, n = _weights(radius, dtype)
 
-    @jit(parallel=parallel)
-    def forward(p: Any, old: Any, speed: Any, pml: Any, changes: Any, sides: Any, ab: Any, weights: Any) -> None:
+    @jit(parallel=parallel, lone=True)
+    def forward(
+        p: Any, old: Any, speed: Any, pml: Any, zetas: Any, changes: Any, sides: Any, ab: Any, weights: Any
+    ) -> None:
         for number in range(len(sides)):
             side, w = sides[number], weights[number]
             count, extent, size = side[COUNT], side[EXTENT], unsigned(side[SIZE])
@@ -161,10 +169,10 @@ def _forward(radius: int, dtype: Any, parallel: bool) -> Any:
                 half_a, half_b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
                 tiles = (extent + TILE - 1) // TILE
                 for tile in prange(side[LINES] * tiles):
+                    setting = flush()
                     line, first = tile // tiles, tile % tiles * TILE
                     rows = min(TILE, extent - first)
                     begin = side[AT] + line * side[LINE] + first * side[ROW]
-                    # Rows are rounded up to whole vectors: what is too much of one is replaced by the next.
                     flow, lap = np.empty(TILE * count + wide, p.dtype), np.empty(TILE * count + wide, p.dtype)
                     for row in range(rows):
                         at, to = unsigned(begin + row * side[ROW]), unsigned(row * count)
@@ -176,55 +184,63 @@ def _forward(radius: int, dtype: Any, parallel: bool) -> Any:
                                 total += f[j] * (p[at + k + n[j]] - p[at + k - n[j + 1]])
                             lap[to + k] = bend
                             flow[to + k] = total
-                    all_rows = unsigned(rows * count)
+                    end = unsigned(rows * count) - n[1]
                     psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first * count)
                     zeta = psi + size
-                    for i in range(all_rows):
-                        pml[psi + i] = half_b[i] * pml[psi + i] + half_a[i] * flow[i]
-                    for i in range(all_rows - n[1]):
-                        flow[i] = pml[psi + i + n[1]] - pml[psi + i]
-                    flow[all_rows - n[1]] = -pml[psi + all_rows - n[1]]
-                    for i in range(all_rows):
-                        bend = b[i] * pml[zeta + i] + a[i] * (lap[i] + flow[i])
-                        pml[zeta + i] = bend
-                        flow[i] += bend
+                    for i in range(end):
+                        ahead = half_b[i + n[1]] * pml[psi + i + n[1]] + half_a[i + n[1]] * flow[i + n[1]]
+                        here = half_b[i] * pml[psi + i] + half_a[i] * flow[i]
+                        pml[psi + i] = here
+                        bend = b[i] * zetas[zeta + i] + a[i] * (lap[i] + (ahead - here))
+                        zetas[zeta + i] = bend
+                        lap[i] = (ahead - here) + bend
+                    here = half_b[end] * pml[psi + end] + half_a[end] * flow[end]
+                    pml[psi + end] = here
+                    bend = b[end] * zetas[zeta + end] + a[end] * (lap[end] - here)
+                    zetas[zeta + end] = bend
+                    lap[end] = bend - here
                     for row in range(rows):
                         at, to = unsigned(begin + row * side[ROW]), unsigned(row * count)
                         for k in range(unsigned(count)):
-                            old[at + k] -= w * speed[at + k] * flow[to + k]
+                            old[at + k] -= w * speed[at + k] * lap[to + k]
+                    restore(setting)
             else:
                 a, step, fold = side[COEFFICIENTS], unsigned(side[ROW]), unsigned(side[MEMORY_ROW])
-                pieces = (extent + PIECE - 1) // PIECE
+                width = side[WIDE]
+                pieces = (extent + width - 1) // width
                 for piece in prange(side[LINES] * pieces):
-                    line, first = piece // pieces, piece % pieces * PIECE
-                    long = unsigned(min(PIECE, extent - first))
+                    setting = flush()
+                    line, first = piece // pieces, piece % pieces * width
+                    long = unsigned(min(width, extent - first))
                     at = unsigned(side[AT] + line * side[LINE] + first)
                     psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first)
                     flow = np.zeros(2 * PIECE, p.dtype)
-                    for k in range(count + 1):
-                        now, last = unsigned(k % 2 * PIECE), unsigned((k + 1) % 2 * PIECE)
+                    for x in range(long):
+                        total = f[0] * (p[at + x] - p[at - step + x])
+                        for j in range(1, radius):
+                            total += f[j] * (p[at + n[j] * step + x] - p[at - n[j + 1] * step + x])
+                        flow[x] = total
+                    for k in range(count):
+                        ahead = k + 1 if k + 1 < count else 0  # the flux out of the last point is not stretched
+                        turn, fade = ab[a + k], ab[a + count + k]
+                        gain, keep = ab[a + 2 * count + ahead], ab[a + 3 * count + ahead]
+                        before, after = psi + unsigned(k) * fold, psi + unsigned(ahead) * fold
+                        zeta = before + size
+                        below, hold = at + step, unsigned(PIECE)
                         for x in range(long):
-                            total = f[0] * (p[at + x] - p[at - step + x])
+                            total = f[0] * (p[below + x] - p[at + x])
                             for j in range(1, radius):
-                                total += f[j] * (p[at + n[j] * step + x] - p[at - n[j + 1] * step + x])
-                            flow[now + x] = total
-                        if k > 0:  # it is known what flows into the point before, and out of it
-                            ahead = k if k < count else 0  # the flux out of the last point is not stretched
-                            turn, fade = ab[a + k - 1], ab[a + count + k - 1]
-                            gain, keep = ab[a + 2 * count + ahead], ab[a + 3 * count + ahead]
-                            before, after = psi + unsigned(k - 1) * fold, psi + unsigned(ahead) * fold
-                            zeta = before + size
-                            for x in range(long):
-                                pml[after + x] = keep * pml[after + x] + gain * flow[now + x]
-                            for x in range(long):
-                                flow[last + x] = (flow[now + x] - flow[last + x]) + (pml[after + x] - pml[before + x])
-                            for x in range(long):
-                                pml[zeta + x] = fade * pml[zeta + x] + turn * flow[last + x]
-                            for x in range(long):
-                                flow[last + x] = (pml[after + x] - pml[before + x]) + pml[zeta + x]
-                            for x in range(long):
-                                old[at - step + x] -= w * speed[at - step + x] * flow[last + x]
+                                total += f[j] * (p[below + n[j] * step + x] - p[below - n[j + 1] * step + x])
+                            known = keep * pml[after + x] + gain * total
+                            pull = known - flow[hold + x]
+                            flow[hold + x] = known
+                            pml[after + x] = known
+                            memory = fade * zetas[zeta + x] + turn * ((total - flow[x]) + pull)
+                            zetas[zeta + x] = memory
+                            flow[x] = total
+                            old[at + x] -= w * speed[at + x] * (pull + memory)
                         at += step
+                    restore(setting)
 
     return forward
 
@@ -238,8 +254,10 @@ def _back(radius: int, dtype: Any, parallel: bool) -> Any:
     _, f, n = _weights(radius, dtype)
     far = 2 * radius
 
-    @jit(parallel=parallel)
-    def back(q: Any, old: Any, speed: Any, pml: Any, changes: Any, sides: Any, ab: Any, weights: Any) -> None:
+    @jit(parallel=parallel, lone=True)
+    def back(
+        q: Any, old: Any, speed: Any, pml: Any, zetas: Any, changes: Any, sides: Any, ab: Any, weights: Any
+    ) -> None:
         for number in range(len(sides)):
             side, w = sides[number], weights[number]
             count, extent, size = side[COUNT], side[EXTENT], unsigned(side[SIZE])
@@ -250,6 +268,7 @@ def _back(radius: int, dtype: Any, parallel: bool) -> Any:
                 half_a, half_b = ab[all_a : all_a + TILE * count], ab[all_a + TILE * count : all_a + 2 * TILE * count]
                 tiles = (extent + TILE - 1) // TILE
                 for tile in prange(side[LINES] * tiles):
+                    setting = flush()
                     line, first = tile // tiles, tile % tiles * TILE
                     rows = min(TILE, extent - first)
                     begin = side[AT] + line * side[LINE] + first * side[ROW]
@@ -263,11 +282,10 @@ def _back(radius: int, dtype: Any, parallel: bool) -> Any:
                     psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first * count)
                     zeta = psi + size
                     for i in range(all_rows):
-                        value = here[i] + b[i] * pml[zeta + i]
-                        pml[zeta + i] = value
+                        value = here[i] + b[i] * zetas[zeta + i]
+                        zetas[zeta + i] = value
                         m[i] = a[i] * value
-                    for i in range(all_rows):
-                        here[i] += m[i]
+                        here[i] += a[i] * value
                     for i in range(n[1], all_rows):  # that of the first point of a row is multiplied by 0
                         pml[psi + i] = (here[i - n[1]] - here[i]) + half_b[i] * pml[psi + i]
                     for i in range(all_rows):
@@ -285,36 +303,36 @@ def _back(radius: int, dtype: Any, parallel: bool) -> Any:
                             for j in range(1, radius):
                                 total += f[j] * (r[middle + k - n[j]] - r[middle + k + n[j + 1]])
                             changes[out + k] = w * total
-                        for k in range(unsigned(side[REACH])):
-                            old[at + k] -= speed[at + k] * changes[out + k]
+                            old[at + k] -= speed[at + k] * (w * total)
+                    restore(setting)
             else:
                 a, step, fold = side[COEFFICIENTS], unsigned(side[ROW]), unsigned(side[MEMORY_ROW])
-                pieces, wide = (extent + PIECE - 1) // PIECE, unsigned(PIECE)
+                width, wide = side[WIDE], unsigned(PIECE)
+                pieces = (extent + width - 1) // width
                 for piece in prange(side[LINES] * pieces):
-                    line, first = piece // pieces, piece % pieces * PIECE
-                    long = unsigned(min(PIECE, extent - first))
+                    setting = flush()
+                    line, first = piece // pieces, piece % pieces * width
+                    long = unsigned(min(width, extent - first))
                     at = unsigned(side[AT] + line * side[LINE] + first)
                     psi = unsigned(side[MEMORY] + line * side[MEMORY_LINE] + first)
-                    m, r = np.zeros(2 * PIECE, q.dtype), np.zeros((count + 1 + 2 * far) * PIECE, q.dtype)
+                    m, r = np.zeros(PIECE, q.dtype), np.zeros((count + 1 + 2 * far) * PIECE, q.dtype)
                     for k in range(count):
-                        now, last = unsigned(k % 2 * PIECE), unsigned((k + 1) % 2 * PIECE)
                         turn, fade = ab[a + k], ab[a + count + k]
                         gain, keep = ab[a + 2 * count + k], ab[a + 3 * count + k]
-                        for x in range(long):
-                            value = q[at + x] + fade * pml[psi + size + x]
-                            pml[psi + size + x] = value
-                            m[now + x] = turn * value
-                        if k > 0:
-                            for x in range(long):
-                                flux = (q[at - step + x] + m[last + x]) - (q[at + x] + m[now + x])
-                                pml[psi + x] = flux + keep * pml[psi + x]
-                        to = unsigned((far + k) * PIECE)
-                        for x in range(long):
-                            r[to + x] = gain * pml[psi + x] + (m[last + x] - m[now + x])
+                        to, zeta = unsigned((far + k) * PIECE), psi + size
+                        for x in range(long):  # what the first point remembers of a flux is multiplied by 0
+                            value = q[at + x] + fade * zetas[zeta + x]
+                            zetas[zeta + x] = value
+                            now = turn * value
+                            flux = (q[at - step + x] + m[x]) - (q[at + x] + now)
+                            memory = flux + keep * pml[psi + x]
+                            pml[psi + x] = memory
+                            r[to + x] = gain * memory + (m[x] - now)
+                            m[x] = now
                         at, psi = at + step, psi + fold
-                    to, last = unsigned((far + count) * PIECE), unsigned((count + 1) % 2 * PIECE)
+                    to = unsigned((far + count) * PIECE)
                     for x in range(long):
-                        r[to + x] = m[last + x]
+                        r[to + x] = m[x]
                     at = unsigned(side[AT] + line * side[LINE] + first - side[LEAD] * side[ROW])
                     out = unsigned(side[OUT] + line * side[OUT_LINE] + first)
                     to = unsigned((far - side[LEAD]) * PIECE)
@@ -324,8 +342,8 @@ def _back(radius: int, dtype: Any, parallel: bool) -> Any:
                             for j in range(1, radius):
                                 total += f[j] * (r[to - n[j] * wide + x] - r[to + n[j + 1] * wide + x])
                             changes[out + x] = w * total
-                        for x in range(long):
-                            old[at + x] -= speed[at + x] * changes[out + x]
+                            old[at + x] -= speed[at + x] * (w * total)
                         at, out, to = at + step, out + unsigned(side[OUT_ROW]), to + wide
+                    restore(setting)
 
     return back

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Device, Launch
 from forebay.wave.kernels.rows import WORD, Rows
 from forebay.wave.kernels.variant import Variant
@@ -37,6 +37,9 @@ LARGEST = 2**32
 class GpuKernels:
     """What the kernels of all waves share, for one grid and order, in float32."""
 
+    first = WORD
+    """points of whose multiples one is the first that is computed in a row"""
+
     def __init__(
         self,
         grid: Grid,
@@ -53,7 +56,7 @@ class GpuKernels:
         fields = grid.fields(radius)
         self.device, self.variant = device or Device(), variant or Variant()
         self.radius, self.dtype = radius, dtype
-        self.rows = Rows.of(fields[-1], radius, WORD, PITCH)
+        self.rows = Rows.of(fields[-1], radius, WORD, PITCH, self.first)
         self.window = self.rows.window(grid.inside(radius))
         shape = self.rows.shape(fields)
         self.lead: tuple[int, ...] = () if shots is None else (shots,)
@@ -179,11 +182,20 @@ class AcousticGpuKernels(GpuKernels, ABC):
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, sending and hearing a row of values in each."""
-        return self._run_steps(propagator, state, senders, sent, steps, hears, None, back=False)
+        return self._run_steps(propagator, state, senders, sent, steps, hears, None, None, back=False)
 
-    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
-        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
-        return self._run_steps(propagator, state, senders, sent, steps, None, image, back=True)
+    def run_back(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        image: Imaging | None,
+        sensing: Sensing | None = None,
+    ) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and look at the last one."""
+        return self._run_steps(propagator, state, senders, sent, steps, None, image, sensing, back=True)
 
     def _run_steps(
         self,
@@ -193,7 +205,8 @@ class AcousticGpuKernels(GpuKernels, ABC):
         sent: Any,
         steps: Sequence[int],
         hears: Any,
-        image: Any,
+        image: Imaging | None,
+        sensing: Sensing | None,
         *,
         back: bool,
     ) -> Any:
@@ -210,6 +223,8 @@ class AcousticGpuKernels(GpuKernels, ABC):
         for step in steps:
             pictured = image if step == steps[-1] else None
             stencil = advance if pictured is None else self._pictured(propagator, pictured, back)
+            if sensing is not None and step == steps[-1]:
+                stencil = self._sensing(propagator, sensing)
             self._bind(changes, stencil, p, old, memory)
             for change in changes:
                 change(stream)
@@ -221,6 +236,8 @@ class AcousticGpuKernels(GpuKernels, ABC):
             p, old = old, p
         if image is not None:
             points.set(seen=None, image=None)
+        if sensing is not None:
+            self._after_sensing(propagator, sensing, old)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
     @abstractmethod
@@ -232,12 +249,6 @@ class AcousticGpuKernels(GpuKernels, ABC):
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
         """Step once: `p_old` becomes the newer field, and `pml` what the layers know after the step."""
-
-    @abstractmethod
-    def curvature(
-        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
-    ) -> None:
-        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     @abstractmethod
     def _bind(self, changes: Sequence[Launch], stencil: Launch, p: int, old: int, memory: int) -> None:
@@ -254,6 +265,14 @@ class AcousticGpuKernels(GpuKernels, ABC):
     @abstractmethod
     def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
         """Prepare the step with its image, whose record is another array each time."""
+
+    @abstractmethod
+    def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:
+        """Prepare the step back that a gradient adds up, which the changes before it then know of."""
+
+    @abstractmethod
+    def _after_sensing(self, propagator: Any, sensing: Sensing, p: int) -> None:
+        """Do what the step has left of it, whose field was `p`."""
 
     def _points(self, senders: Any, listeners: Any) -> Launch:
         """Return what sends and hears for a pair of antennas, prepared once."""

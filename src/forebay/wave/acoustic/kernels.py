@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from forebay.wave.acoustic.layers import AcousticLayers
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Kernels
 from forebay.wave.survey.points import Points
@@ -45,8 +45,13 @@ class AcousticKernels(Kernels, Protocol):
         sent: Any,
         steps: Sequence[int],
         image: Imaging | None,
+        sensing: Sensing | None = None,
     ) -> Any:
-        """Take the adjoint's state back through steps, sending a row of values in each, and image the last one."""
+        """Take the adjoint's state back through steps, sending a row of values in each.
+
+        Of the last one an image is made, or what a gradient adds up: factor times a record times lap(p) with what
+        layers change in it.
+        """
 
     def advance(
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
@@ -64,11 +69,6 @@ class AcousticKernels(Kernels, Protocol):
 
     def changes(self, layers: AcousticLayers) -> int:
         """Return how many values layers put somewhere in a step, for a stencil or a gradient."""
-
-    def curvature(
-        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
-    ) -> None:
-        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
         """Add p q to an image and p p to its illumination, both times a factor."""

@@ -72,8 +72,38 @@ __device__ inline float4 laplacian(const float4* __restrict__ p, const float4 (&
     return fused(w.z, in_z, times(w.x, in_x));
 }
 
-// Call `job` for every word that a thread owns: with its number, its plane, its points and their Laplacian, and with
-// what the job has loaded for it. `make` makes the job of a column of words.
+// Call `job` for every word of a column, from `begin` to `end`: with its plane, its points and their Laplacian, and with
+// what the job has loaded for it. Columns that no layer reaches are not asked what layers change.
+template <bool LAYERED, typename Job>
+__device__ inline void sweep(const float4* __restrict__ p, i64 here, i64 plane, int begin, int end, const Weights& w,
+                             const Job& job) {
+    float4 planes[QUEUE];  // z - RADIUS ... z + RADIUS
+#pragma unroll
+    for (int k = 1; k < QUEUE; ++k) planes[k] = __ldg(p + here + (k - RADIUS - 1) * plane);
+    float4 next = EARLY ? __ldg(p + here + RADIUS * plane) : float4{};
+    typename Job::Loaded coming = EARLY ? job.template load<LAYERED>(here, begin) : typename Job::Loaded{};
+
+    for (int z = begin; z < end; ++z, here += plane) {
+#pragma unroll
+        for (int k = 0; k < QUEUE - 1; ++k) planes[k] = planes[k + 1];
+        planes[QUEUE - 1] = EARLY ? next : __ldg(p + here + RADIUS * plane);
+        const typename Job::Loaded loaded = EARLY ? coming : job.template load<LAYERED>(here, z);
+        if (EARLY) {
+            // The last plane is loaded twice: a branch here would be moved behind the computation.
+            const int later = z + 1 < end;
+            const i64 there = here + (later ? plane : 0);
+            next = __ldg(p + there + RADIUS * plane);
+            coming = job.template load<LAYERED>(there, z + later);
+        }
+        if (AHEAD > 1 && z + AHEAD < end) {
+            fetch_ahead(p + here + (RADIUS + AHEAD) * plane);
+            job.fetch(here + AHEAD * plane);
+        }
+        job.finish(here, z, planes[RADIUS], laplacian(p + here, planes, w), loaded);
+    }
+}
+
+// Call a job for every word that a thread owns; `make` makes that of a column of words.
 template <typename Job, typename Make>
 __device__ inline void march(const float4* __restrict__ p, const Shape& shape, const Weights& w, const Make& make) {
     const int word = 1 + blockIdx.x * BLOCK_X + threadIdx.x;
@@ -82,33 +112,9 @@ __device__ inline void march(const float4* __restrict__ p, const Shape& shape, c
     const int end = min(begin + shape.chunk, shape.planes - RADIUS);
     if (4 * word >= shape.end || begin >= end) return;
     const Job job = make(word);
-    const i64 plane = WORDS ? WORDS : shape.words;
-    i64 here = begin * plane + word;
-
-    float4 planes[QUEUE];  // z - RADIUS ... z + RADIUS
-#pragma unroll
-    for (int k = 1; k < QUEUE; ++k) planes[k] = __ldg(p + here + (k - RADIUS - 1) * plane);
-    float4 next = EARLY ? __ldg(p + here + RADIUS * plane) : float4{};
-    typename Job::Loaded coming = EARLY ? job.load(here, begin) : typename Job::Loaded{};
-
-    for (int z = begin; z < end; ++z, here += plane) {
-#pragma unroll
-        for (int k = 0; k < QUEUE - 1; ++k) planes[k] = planes[k + 1];
-        planes[QUEUE - 1] = EARLY ? next : __ldg(p + here + RADIUS * plane);
-        const typename Job::Loaded loaded = EARLY ? coming : job.load(here, z);
-        if (EARLY) {
-            // The last plane is loaded twice: a branch here would be moved behind the computation.
-            const int later = z + 1 < end;
-            const i64 there = here + (later ? plane : 0);
-            next = __ldg(p + there + RADIUS * plane);
-            coming = job.load(there, z + later);
-        }
-        if (AHEAD > 1 && z + AHEAD < end) {
-            fetch_ahead(p + here + (RADIUS + AHEAD) * plane);
-            job.fetch(here + AHEAD * plane);
-        }
-        job.finish(here, z, planes[RADIUS], laplacian(p + here, planes, w), loaded);
-    }
+    const i64 plane = WORDS ? WORDS : shape.words, here = begin * plane + word;
+    if (job.layered(begin, end)) return sweep<true>(p, here, plane, begin, end, w, job);
+    sweep<false>(p, here, plane, begin, end, w, job);
 }
 
 struct Advance {
@@ -123,9 +129,12 @@ struct Advance {
     int mirrored;  // the last plane that is mirrored above a free surface, or 0
     int kept;      // points of the word that are computed
 
+    __device__ bool layered(int begin, int end) const { return changes.reach(begin, end); }
+
     // Used once: they need not stay in a cache.
+    template <bool LAYERED>
     __device__ Loaded load(i64 here, int z) const {
-        return {__ldcs(old + here), __ldcs(squared + here), changes.at(z)};
+        return {__ldcs(old + here), __ldcs(squared + here), LAYERED ? changes.at(z) : float4{}};
     }
 
     __device__ void fetch(i64 here) const {
@@ -167,9 +176,12 @@ struct AdvanceAndImage {
         return start + static_cast<i64>(z - window.z) * (static_cast<i64>(window.rows) * window.words);
     }
 
+    __device__ bool layered(int begin, int end) const { return advance.layered(begin, end); }
+
+    template <bool LAYERED>
     __device__ Loaded load(i64 here, int z) const {
         Loaded loaded = {};
-        loaded.step = advance.load(here, z);
+        loaded.step = advance.template load<LAYERED>(here, z);
         if (covered && window.reaches(z)) {
             const i64 at = place(z);
             loaded.seen = __ldcs(seen + at);
@@ -203,8 +215,11 @@ struct Curvature {
     Changes changes;
     float factor;
 
+    __device__ bool layered(int begin, int end) const { return changes.reach(begin, end); }
+
+    template <bool LAYERED>
     __device__ Loaded load(i64 here, int z) const {
-        return {__ldcs(total + here), __ldcs(other + here), changes.at(z)};
+        return {__ldcs(total + here), __ldcs(other + here), LAYERED ? changes.at(z) : float4{}};
     }
 
     __device__ void fetch(i64 here) const {

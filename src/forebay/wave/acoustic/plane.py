@@ -11,7 +11,7 @@ from forebay.wave.acoustic import gpu
 from forebay.wave.acoustic.gpu import AcousticGpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant, chunk_of
@@ -54,14 +54,6 @@ class PlaneKernels(AcousticGpuKernels):
             launch(stream)
         arguments = self._stepping(squared, weights, layers, back) | {"p": p, "old": p_old}
         self._launch("advance", self._blocks, self.variant.block, arguments)(stream)
-
-    def curvature(
-        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
-    ) -> None:
-        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
-        arguments |= self._changes(layers, True) | self._extents | _spacing(weights)
-        self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
 
     @cached_property
     def _extents(self) -> dict[str, int]:
@@ -146,6 +138,15 @@ class PlaneKernels(AcousticGpuKernels):
         launch = self._launches["image", back]
         launch.set(**gpu.record_of(image), light=image.illumination)
         return launch
+
+    def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:
+        return self._stencil(propagator, True)
+
+    def _after_sensing(self, propagator: Any, sensing: Sensing, p: int) -> None:
+        """Add a record times lap(p), with what layers have changed in it, to a total."""
+        arguments = {"p": p, "total": sensing.total, "other": sensing.record, "factor": sensing.factor}
+        arguments |= self._changes(propagator.layers, True) | self._extents | _spacing(propagator.weights)
+        self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
 
     def _launch(self, name: str, grid: Sequence[int], block: Sequence[int], arguments: dict[str, Any]) -> Launch:
         kernel = self.device.kernel(SOURCE, name, self.variant.defines(2, self.radius, 1, self._words))

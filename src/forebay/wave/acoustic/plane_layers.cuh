@@ -36,9 +36,12 @@ struct Changes {
     const float4 *of_first, *of_second;  // as if the layers of the first axis had all rows
     i64 word_stride, row;
     int low, high;  // rows between which there is no layer of the first axis
+    bool near;      // whether a layer along rows reaches a word of the thread block
 
     __device__ Changes(const float4* changes, const u32* __restrict__ table, int sides, bool beyond, int words, int word)
-        : of_word(nullptr), of_first(nullptr), of_second(nullptr), word_stride(0), row(words), low(0), high(1 << 30) {
+        : of_word(nullptr), of_first(nullptr), of_second(nullptr), word_stride(0), row(words), low(0), high(1 << 30),
+          near(false) {
+        const int block = word - static_cast<int>(threadIdx.x);  // its first word
         for (int number = 0; number < sides; ++number) {
             const Side side = side_of(table, number);
             const int first = side.start - (beyond ? side.lead : 0), base = side.start - side.lead;
@@ -53,12 +56,18 @@ struct Changes {
                     high = first;
                     of_second = at;
                 }
-            } else if (word >= first && word < last) {
-                of_word = at + word - base;
-                word_stride = side.extent();
+            } else {
+                near = near || (block < last && block + BLOCK_X > first);
+                if (word >= first && word < last) {
+                    of_word = at + word - base;
+                    word_stride = side.extent();
+                }
             }
         }
     }
+
+    // Tell whether layers change something in these rows of the thread block.
+    __device__ bool reach(int begin, int end) const { return near || begin < low || end > high; }
 
     __device__ float4 at(int z) const {
         float4 total = {};

@@ -26,7 +26,7 @@ from forebay.wave.earth.folding import folded
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dt, resolving
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import Condition, Images, Physics, State, register
@@ -88,12 +88,11 @@ class Acoustic(Physics):
         }
         own = [layers[each.layer_velocity] for each in self.batch or (model,)]
         all_layers = together(own) if self.batch else own[0]
+        stacked = np.stack([squared[each] for each in self.batch]) if len(models) > 1 else squared[model]
         derived = {
             "kernels": kernels,
             "rows": rows,
-            "squared": kernels.put(
-                np.stack([squared[each] for each in self.batch]) if len(models) > 1 else squared[model]
-            ),
+            "squared": kernels.put(stacked),
             "layers": replace(all_layers, changes=kernels.zeros((*kernels.lead, kernels.changes(all_layers)))),
             "weights": tuple(dtype.type(step**-2) for step in grid.spacing),
         }
@@ -200,14 +199,12 @@ class Acoustic(Physics):
             own = [positions[positions[:, 0] == number, 1:] for number in range(len(self.batch))]
             places = [(rows.tobytes(), model.grid) for rows, model in zip(own, self.batch, strict=True)]
             # Receivers of many shots are at the same places, and to look for them takes longer than a step.
-            located = {
-                place: locate(rows, place[1], self.halo) for place, rows in dict(zip(places, own, strict=True)).items()
-            }
+            different = dict(zip(places, own, strict=True))
+            located = {place: locate(rows, place[1], self.halo) for place, rows in different.items()}
             points = follow([located[place] for place in places], math.prod(fields))
         else:
             points = locate(positions, self.model.grid, self.halo)
-        points = self.rows.moved(points, fields[-1])
-        points = points.moved(self.kernels.put)
+        points = self.rows.moved(points, fields[-1]).moved(self.kernels.put)
         return Antenna(points, self.squared.reshape(-1)[points.touched % self.squared.size])
 
     def step(self, state: State, antenna: Antenna, values: Any) -> State:
@@ -237,10 +234,16 @@ class Acoustic(Physics):
         return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
 
     def retreat(
-        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
+        self,
+        state: State,
+        senders: Antenna,
+        sent: Any,
+        steps: Sequence[int],
+        image: Imaging | None = None,
+        sensing: Sensing | None = None,
     ) -> State:
-        """Take the adjoint's state back through steps, and make an image of the last one."""
-        return dict(self.kernels.run_back(self, state, senders, sent, steps, image))
+        """Take the adjoint's state back through steps; make an image of the last one, or add to a gradient's total."""
+        return dict(self.kernels.run_back(self, state, senders, sent, steps, image, sensing))
 
     def adjoint_fields(self, state: State) -> Any:
         """Return the pressure, with its layers and halo."""
@@ -307,13 +310,10 @@ class Acoustic(Physics):
         steps, its product with q_n+1 is the product of p_n with the same difference of q, which the adjoint's step
         to n computes. So of the fields before a step the pressure is enough, whatever layers remember.
         """
-        loop, total, points = adjoint.loop, sums["squared"], adjoint.loop.receivers.points
-        if step == loop.steps:
-            return  # nothing is heard of it
-        adjoint.back_to(step)
-        p, q, pml = record["p"], adjoint.state["p_old"], adjoint.state.get("pml")
-        self.kernels.curvature(total, p, q, self.weights, self.layers, every, pml)
-        self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
+        if step < adjoint.loop.steps:  # of the last fields nothing is heard
+            total, p, points = sums["squared"], record["p"], adjoint.loop.receivers.points
+            adjoint.back_to(step, sensing=Sensing(total, p, float(every)))
+            self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
         """Return the derivative with respect to "velocity" or "squared slowness", as an array like the model's."""

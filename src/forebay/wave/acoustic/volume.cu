@@ -21,31 +21,25 @@
 #ifndef BLOCKS  // on a multiprocessor, at least
 #define BLOCKS 1
 #endif
-#ifndef STAGES  // planes by which copies into shared memory are ahead; in layers two, since they take more of it
+#ifndef STAGES  // planes by which copies into shared memory are ahead at most: as many as it has room for
 #define STAGES 4
 #endif
-#ifndef NARROW  // threads of a tile along rows, in layers along them: all words of such a layer
-#define NARROW 8
+#ifndef ROOM  // words of shared memory for a thread block
+#define ROOM 14528
 #endif
-#ifndef MOST  // threads of a thread block that is no tile
-#define MOST 1024
+#ifndef EDGE  // threads of a tile along rows, at the ends of those that have layers: all words of such a layer
+#define EDGE 32
 #endif
-
 #include "words.cuh"
 #include "volume_layers.cuh"
 
 constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y;
 
-template <bool LINES>
+// Copy a word into shared memory; other threads copy what is around it, so the cache is asked for whole lines.
 __device__ inline void copy_ahead(float4* to, const float4* from) {
 #ifdef __CUDA_ARCH__
     const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
-    // Where other threads copy the rest of it, the cache is asked for whole lines.
-    if (LINES) {
-        asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-    } else {
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-    }
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
 #else
     *to = *from;
 #endif
@@ -104,6 +98,12 @@ __device__ inline void add_neighbours(const float4* at, const float (&row)[12], 
     }
 }
 
+// Return by how many planes copies of a tile, and of words that threads have for themselves, can be ahead.
+__device__ constexpr int planes_ahead(int tile, int own) {
+    const int fitting = (ROOM - (RADIUS + 1) * tile) / (tile + own * TILE_THREADS);
+    return fitting < STAGES ? fitting : STAGES;
+}
+
 // Call `job` for every word that a thread owns in a zone, with its place, its points, their Laplacian with what the
 // layer along the march or that along rows changes in it, and the words of the job's two fields.
 template <Kind KIND, Kind ALONG, typename Job>
@@ -114,10 +114,12 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
 #else
     static float4 shared[1 << 14];
 #endif
-    constexpr bool PLAIN = KIND == NONE && ALONG == NONE;
-    constexpr int OWN = PLAIN ? 2 : 4, AHEAD = PLAIN ? STAGES : 2, DEPTH = RADIUS + 1 + AHEAD;
-    constexpr int WIDE = ALONG == NONE ? BLOCK_X : NARROW, HIGH = TILE_THREADS / WIDE, PITCH = WIDE + 2;
+    constexpr int WIDE = ALONG == NONE ? BLOCK_X : EDGE, HIGH = TILE_THREADS / WIDE, PITCH = WIDE + 2;
     constexpr int TILE = (HIGH + 2 * RADIUS) * PITCH, SHARE = (TILE + TILE_THREADS - 1) / TILE_THREADS;
+    // A thread's own words of a plane: of both fields, of what layers remember, and those of the job.
+    constexpr int OF_MARCH = 2, OF_ROW = OF_MARCH + (KIND == NONE ? 0 : 2), OF_JOB = OF_ROW + (ALONG == NONE ? 0 : 2);
+    constexpr int OWN = OF_JOB + Job::MORE, AHEAD = planes_ahead(TILE, OWN), DEPTH = RADIUS + 1 + AHEAD;
+    static_assert(AHEAD > 0, "too little shared memory for a tile");
     const int number = threadIdx.y * BLOCK_X + threadIdx.x, words = extents.words;
     const int column = number % WIDE, height = number / WIDE;
     const int unit = blockIdx.x - zone.first, tile = unit / zone.columns, part = tile / zone.across;
@@ -142,7 +144,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     const auto copy_plane = [&](int m, int slot) {
 #pragma unroll
         for (int i = 0; i < SHARE; ++i) {
-            if (to[i] >= 0) copy_ahead<ALONG == NONE>(shared + slot * TILE + to[i], p + m * stride + from[i]);
+            if (to[i] >= 0) copy_ahead(shared + slot * TILE + to[i], p + m * stride + from[i]);
         }
     };
 
@@ -156,23 +158,30 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
     RowLayer<ALONG> row_layer = {};
     if constexpr (ALONG != NONE) {
         const Side side = side_of(memory.sides, zone.along - 1);
-        row_layer = row_layer_of<ALONG>(side, memory.values, memory.coefficients, extents.rows, line, word, live);
+        const int apart = zone.axis ? 1 : extents.rows, beside = zone.axis ? extents.rows : 1;  // rows from place to place
+        row_layer = row_layer_of<ALONG>(side, memory.values, memory.coefficients, apart, line * beside, word, live);
     }
     float4* own = shared + DEPTH * TILE + number;
     i64 here = begin * stride + line * across + word;
     const auto copy_own = [&](int m, i64 at, int slot) {
         if (!live) return;
-        copy_ahead<ALONG == NONE>(own + slot * OWN * TILE_THREADS, job.target + at);
-        copy_ahead<ALONG == NONE>(own + (slot * OWN + 1) * TILE_THREADS, job.beside + at);
+        float4* to = own + slot * OWN * TILE_THREADS;
+        copy_ahead(to, job.target + at);
+        copy_ahead(to + TILE_THREADS, job.beside + at);
         if constexpr (KIND != NONE) {
-            if (!layer.remembers(m - start)) return;
-            copy_ahead<ALONG == NONE>(own + (slot * OWN + 2) * TILE_THREADS, layer.psi + layer.of_flux(m - start) * layer.stride);
-            copy_ahead<ALONG == NONE>(own + (slot * OWN + 3) * TILE_THREADS, layer.zeta + layer.of_curve(m - start) * layer.stride);
-        } else if constexpr (ALONG != NONE) {
-            if (!row_layer.inside) return;
-            copy_ahead<ALONG == NONE>(own + (slot * OWN + 2) * TILE_THREADS, row_layer.psi + m * row_layer.stride);
-            copy_ahead<ALONG == NONE>(own + (slot * OWN + 3) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
+            const int k = m - start;
+            if (layer.remembers(k)) {
+                copy_ahead(to + OF_MARCH * TILE_THREADS, layer.psi + layer.of_flux(k) * layer.stride);
+                copy_ahead(to + (OF_MARCH + 1) * TILE_THREADS, layer.zeta + layer.of_curve(k) * layer.stride);
+            }
         }
+        if constexpr (ALONG != NONE) {
+            if (row_layer.inside) {
+                copy_ahead(to + OF_ROW * TILE_THREADS, row_layer.psi + m * row_layer.stride);
+                copy_ahead(to + (OF_ROW + 1) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
+            }
+        }
+        job.copy_more(to + OF_JOB * TILE_THREADS, at, zone.axis ? line : m, zone.axis ? m : line, word);
     };
 
     for (int k = 0; k <= RADIUS; ++k) copy_plane(begin + k, k);
@@ -200,16 +209,10 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         }
     }
 
-    int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0, later = AHEAD;  // slots in shared memory
+    int now = 0, front = RADIUS, next = DEPTH - 1, mine = 0;  // slots in shared memory
     for (int m = begin; m < end; ++m, here += stride) {
-        const int z = zone.axis ? line : m, y = zone.axis ? m : line;
-        const typename Job::Seen seen = KIND == NONE ? job.look(z, y, word, live) : typename Job::Seen{};
         wait_for_stage<AHEAD - 1>();
-        if (m + AHEAD < end) {
-            copy_plane(m + AHEAD + RADIUS, next);
-            copy_own(m + AHEAD, here + AHEAD * stride, later);
-        }
-        end_of_stage();
+        if (m + AHEAD < end) copy_plane(m + AHEAD + RADIUS, next);
         const float4* centre = shared + (height + RADIUS) * PITCH + column + 1;
         const float4* at = centre + now * TILE;
 #pragma unroll
@@ -222,33 +225,35 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         add_neighbours<1, PITCH>(at, row, planes, in_march, in_line, in_x);
         const float4* loaded = own + mine * OWN * TILE_THREADS;
         if constexpr (KIND == FORWARD) {
-            const float4 ahead = loaded[2 * TILE_THREADS], bent = loaded[3 * TILE_THREADS];
-            in_march = plus(in_march, layer.forward(m - start, planes, in_march, ahead, bent));
+            in_march = plus(in_march, layer.forward(m - start, planes, in_march, loaded[OF_MARCH * TILE_THREADS],
+                                                    loaded[(OF_MARCH + 1) * TILE_THREADS]));
         } else if constexpr (KIND == BACK) {
-            layer.push(m - start + RADIUS, planes[QUEUE - 1], planes[QUEUE - 2], loaded[2 * TILE_THREADS],
-                       loaded[3 * TILE_THREADS]);
+            layer.push(m - start + RADIUS, planes[QUEUE - 1], planes[QUEUE - 2], loaded[OF_MARCH * TILE_THREADS],
+                       loaded[(OF_MARCH + 1) * TILE_THREADS]);
             in_march = plus(in_march, layer.returned.change());
         }
         if constexpr (ALONG == FORWARD) {
-            in_x = plus(in_x, row_layer.forward(m, row, in_x, loaded[2 * TILE_THREADS], loaded[3 * TILE_THREADS]));
+            in_x = plus(in_x, row_layer.forward(m, row, in_x, loaded[OF_ROW * TILE_THREADS],
+                                                loaded[(OF_ROW + 1) * TILE_THREADS]));
         } else if constexpr (ALONG == BACK) {
-            in_x = plus(in_x, row_layer.back(m, c, loaded[2 * TILE_THREADS], loaded[3 * TILE_THREADS]));
+            in_x = plus(in_x, row_layer.back(m, c, loaded[OF_ROW * TILE_THREADS], loaded[(OF_ROW + 1) * TILE_THREADS]));
         }
         const float4 lap = fused(w.x, in_x, fused(w_across, in_line, times(w_march, in_march)));
         if (live) {
-            job.finish(here, z, y, word, c, lap, loaded[0], loaded[TILE_THREADS],
-                       KIND == NONE ? seen : job.look(z, y, word, live));
+            job.finish(here, zone.axis ? line : m, zone.axis ? m : line, word, c, lap, loaded[0], loaded[TILE_THREADS],
+                       loaded + OF_JOB * TILE_THREADS);
         }
+        if (m + AHEAD < end) copy_own(m + AHEAD, here + AHEAD * stride, mine);  // where this plane's words were
+        end_of_stage();
         now = now + 1 < DEPTH ? now + 1 : 0;
         front = front + 1 < DEPTH ? front + 1 : 0;
         next = next + 1 < DEPTH ? next + 1 : 0;
-        mine = mine < AHEAD ? mine + 1 : 0;
-        later = later < AHEAD ? later + 1 : 0;
+        mine = mine + 1 < AHEAD ? mine + 1 : 0;
     }
 }
 
 struct Advance {
-    struct Seen {};
+    static constexpr int MORE = 0;  // words that are copied ahead beside those of its two fields
 
     float4* __restrict__ target;        // the older field
     const float4* __restrict__ beside;  // the squared velocity
@@ -256,7 +261,7 @@ struct Advance {
     int mirrored;  // the last plane that is mirrored above a free surface, or 0
     int end;       // one past the last computed point of a row
 
-    __device__ Seen look(int, int, int, bool) const { return {}; }
+    __device__ void copy_more(float4*, i64, int, int, int) const {}
 
     __device__ float4 step(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed) const {
         float4 after = fused(speed, lap, minus(plus(centre, centre), before));
@@ -268,15 +273,13 @@ struct Advance {
     }
 
     __device__ void finish(i64 here, int z, int, int word, float4 centre, float4 lap, float4 before, float4 speed,
-                           Seen) const {
+                           const float4*) const {
         step(here, z, word, centre, lap, before, speed);
     }
 };
 
 struct AdvanceAndImage {
-    struct Seen {
-        float4 record, image, light;
-    };
+    static constexpr int MORE = 3;
 
     Advance advance;
     float4* __restrict__ target;
@@ -288,35 +291,46 @@ struct AdvanceAndImage {
 
     __device__ bool covers(int z, int y, int word) const { return window.covers(y, word) && window.reaches(z); }
 
-    __device__ Seen look(int z, int y, int word, bool live) const {
-        if (!live || !covers(z, y, word)) return {};
+    __device__ void copy_more(float4* to, i64, int z, int y, int word) const {
+        if (!covers(z, y, word)) return;
         const i64 at = window.place(z, y, word);
-        return {__ldcs(record + at), __ldcs(image + at), __ldcs(light + at)};
+        copy_ahead(to, record + at);
+        copy_ahead(to + TILE_THREADS, image + at);
+        copy_ahead(to + 2 * TILE_THREADS, light + at);
     }
 
     __device__ void finish(i64 here, int z, int y, int word, float4 centre, float4 lap, float4 before, float4 speed,
-                           const Seen& seen) const {
+                           const float4* more) const {
         const float4 after = advance.step(here, z, word, centre, lap, before, speed);
         if (!covers(z, y, word)) return;
         const i64 at = window.place(z, y, word);
-        const float4 scaled = times(factor, seen.record);
-        __stcs(image + at, fused(scaled, after, seen.image));
-        __stcs(light + at, fused(scaled, seen.record, seen.light));
+        const float4 other = more[0], scaled = times(factor, other);
+        __stcs(image + at, fused(scaled, after, more[TILE_THREADS]));
+        __stcs(light + at, fused(scaled, other, more[2 * TILE_THREADS]));
     }
 };
 
-struct Curvature {
-    struct Seen {};
+struct AdvanceAndSense {
+    static constexpr int MORE = 2;
 
-    float4* __restrict__ target;        // the total
-    const float4* __restrict__ beside;  // the other field
+    Advance advance;
+    float4* __restrict__ target;
+    const float4* __restrict__ beside;
+    const float4* __restrict__ record;
+    float4* __restrict__ total;
     float factor;
 
-    __device__ Seen look(int, int, int, bool) const { return {}; }
+    __device__ void copy_more(float4* to, i64 at, int, int, int) const {
+        copy_ahead(to, record + at);
+        copy_ahead(to + TILE_THREADS, total + at);
+    }
 
-    // Where nothing is computed the other field is zero, and so is what is added.
-    __device__ void finish(i64 here, int, int, int, float4, float4 lap, float4 total, float4 other, Seen) const {
-        __stcs(target + here, fused(times(factor, other), lap, total));
+    __device__ void finish(i64 here, int z, int, int word, float4 centre, float4 lap, float4 before, float4 speed,
+                           const float4* more) const {
+        const float4 known = more[0], sum = more[TILE_THREADS];
+        advance.step(here, z, word, centre, lap, before, speed);
+        // Where nothing is computed the record is zero, and so is what is added.
+        __stcs(total + here, fused(times(factor, known), lap, sum));
     }
 };
 
@@ -330,6 +344,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
+    if (zone.side && zone.along) return march<FORWARD, FORWARD>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.side) return march<FORWARD, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.along) return march<NONE, FORWARD>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
@@ -345,6 +360,7 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
+    if (zone.side && zone.along) return march<BACK, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
@@ -365,46 +381,47 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     const AdvanceAndImage job = {step, old, squared, window, seen, image, light, factor};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
+    if (zone.side && zone.along) return march<BACK, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
 
-// Add factor other lap(p) to a total.
+// Step once back, and add factor times `record` times what the velocity multiplies in the step to a total.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
-    curvature(const float4* __restrict__ p, float4* __restrict__ total, const float4* __restrict__ other, float factor,
-              const int* __restrict__ table, int zones, int planes, int rows, int words, int end, float w_z,
-              float w_y, float w_x) {
+    retreat_and_sense(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
+                      float4* __restrict__ memory, const float* __restrict__ coefficients,
+                      const int* __restrict__ sides, const int* __restrict__ table, int zones, int planes, int rows,
+                      int words, int end, int mirrored, float w_z, float w_y, float w_x,
+                      const float4* __restrict__ record, float4* __restrict__ total, float factor) {
     const Zone zone = zone_of(table, zones, blockIdx.x);
-    march<NONE, NONE>(p, {planes, rows, words, end}, zone, {}, {w_z, w_y, w_x}, Curvature{total, other, factor});
+    const Advance step = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
+    const AdvanceAndSense job = {step, old, squared, record, total, factor};
+    const Extents extents = {planes, rows, words, end};
+    const Memory layers = {memory, coefficients, sides};
+    if (zone.side && zone.along) return march<BACK, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
+    march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
 
-// What layers change that no stencil knows of, taken from the older field before a step.
-extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ field,
-                                  const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
+// What layers of rows change that no stencil knows of, taken from the older field before a step.
+extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ old,
+                                  const float4* __restrict__ squared, float4* __restrict__ memory,
                                   const float* __restrict__ coefficients, const int* __restrict__ sides,
                                   const int* __restrict__ table, int parts, int rows, int words, int first_word, int end,
                                   float w_z, float w_y, float w_x) {
-    change_parts<FORWARD>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words,
-                          first_word, end, {w_z, w_y, w_x});
+    change_parts<FORWARD>(p, {old, squared, nullptr, nullptr, 0}, memory, coefficients, sides, table, parts,
+                          {rows, words, first_word, end}, {w_z, w_y, w_x});
 }
 
-// The same before a step back.
-extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ field,
-                                       const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
+// The same before a step back; where there is a total, factor times `record` times the change is added to it.
+extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ old,
+                                       const float4* __restrict__ squared, float4* __restrict__ memory,
                                        const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                       const int* __restrict__ table, int parts, int rows, int words,
-                                       int first_word, int end, float w_z, float w_y, float w_x) {
-    change_parts<BACK>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words, first_word, end,
-                       {w_z, w_y, w_x});
-}
-
-// What all layers have changed in the last step back, times another field, added to a total.
-extern "C" __global__ void changed_back(const float4* __restrict__ p, float4* __restrict__ field,
-                                        const float4* __restrict__ beside, float factor, float4* __restrict__ memory,
-                                        const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                        const int* __restrict__ table, int parts, int rows, int words,
-                                        int first_word, int end, float w_z, float w_y, float w_x) {
-    change_parts<TELL>(p, {field, beside, factor}, memory, coefficients, sides, table, parts, rows, words, first_word, end,
-                       {w_z, w_y, w_x});
+                                       const int* __restrict__ table, int parts, int rows, int words, int first_word, int end,
+                                       float w_z, float w_y, float w_x,
+                                       const float4* __restrict__ record, float4* __restrict__ total, float factor) {
+    change_parts<BACK>(p, {old, squared, record, total, factor}, memory, coefficients, sides, table, parts,
+                          {rows, words, first_word, end}, {w_z, w_y, w_x});
 }

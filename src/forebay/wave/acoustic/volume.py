@@ -7,26 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from forebay.errors import WaveError
 from forebay.wave.acoustic import gpu
 from forebay.wave.acoustic.gpu import AcousticGpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.acoustic.plane import PlaneKernels
-from forebay.wave.acoustic.zones import (
-    LANES,
-    Box,
-    Part,
-    Tiles,
-    Zone,
-    all_parts,
-    extent,
-    part_table,
-    parts_of,
-    wide,
-    zone_table,
-    zones_of,
-)
+from forebay.wave.acoustic.zones import Box, Tiles, Zone, extent, part_table, parts_of, zone_table, zones_of
 from forebay.wave.earth.grid import Grid
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
@@ -34,12 +22,16 @@ from forebay.wave.kernels.variant import Variant
 SOURCE = Path(__file__).parent / "volume.cu"
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
+SHARED_OF_BLOCK = 1024
+"""Bytes of shared memory that each thread block of a multiprocessor takes beside its own."""
 WAVES = 16
 """Thread blocks of the plain zone for each that a multiprocessor has room for, so that all of them end together."""
 SHORTEST = 28
 """Planes that are worth a march of their own."""
-NARROW_MARCHES = 2
-"""Parts in which threads march through layers along rows, whose marches begin first."""
+EDGE_MARCHES = 2
+"""Parts in which threads march through the ends of rows between all other layers."""
+LANES = 32
+"""Threads that can tell each other what they know: the most words that a layer along rows has."""
 
 
 def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None, **options: Any) -> AcousticGpuKernels:
@@ -49,6 +41,8 @@ def gpu_kernels(grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None
 
 class VolumeKernels(AcousticGpuKernels):
     """The kernels for one grid of three axes and one order, in float32."""
+
+    first = gpu.PITCH  # layers along rows then have whole pieces of what a cache moves at once
 
     def __init__(
         self,
@@ -65,7 +59,13 @@ class VolumeKernels(AcousticGpuKernels):
         self._changers: dict[bool, list[Launch]] = {}
 
     def changes(self, layers: AcousticLayers) -> int:
-        """Return how many values layers must put somewhere for a stencil: none."""
+        """Return how many values layers must put somewhere for a stencil: none. Refuse too wide ones."""
+        if self._widest(layers) > LANES:
+            most = WORD * (LANES - 2)
+            raise WaveError(
+                f"layers wider than {most} points along rows on a GPU, both together where they meet: give "
+                f"absorb={most} or less, or a wider model"
+            )
         return 0
 
     def advance(
@@ -79,16 +79,6 @@ class VolumeKernels(AcousticGpuKernels):
         step = self._step_of("retreat" if back else "advance", squared, weights, layers, {})
         step.set(p=p, old=p_old, memory=pml)
         step(stream)
-
-    def curvature(
-        self, total: Any, other: Any, p: Any, weights: Any, layers: AcousticLayers, factor: float, pml: Any
-    ) -> None:
-        """Add other times lap(p), with what layers have just changed in it in a step back, to a total."""
-        arguments = {"p": p, "total": total, "other": other, "factor": float(factor)}
-        self._marching("curvature", "all", zones_of([], self._whole), layers, arguments, weights)(self.device.stream())
-        for told in self._parted("changed_back", all_parts(layers.sides, self._whole), layers, weights, back=True):
-            told.set(p=p, old=total, beside=other, factor=float(factor), memory=pml)
-            told(self.device.stream())
 
     def _bind(self, changes: Sequence[Launch], stencil: Launch, p: int, old: int, memory: int) -> None:
         for launch in (*changes, stencil):
@@ -116,6 +106,20 @@ class VolumeKernels(AcousticGpuKernels):
         launch.set(**gpu.record_of(image), light=image.illumination)
         return launch
 
+    def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:
+        if ("sense", True) not in self._stepped:
+            arguments = {"record": None, "total": None, "factor": 0.0}
+            how = (propagator.squared, propagator.weights, propagator.layers, arguments)
+            self._stepped["sense", True] = self._step_of("retreat_and_sense", *how)
+        launches = [*self._changing(propagator, True), self._stepped["sense", True]]
+        for launch in launches:
+            launch.set(record=sensing.record, total=sensing.total, factor=sensing.factor)
+        return launches[-1]
+
+    def _after_sensing(self, propagator: Any, sensing: Sensing, p: int) -> None:
+        for launch in (*self._changing(propagator, True), self._stepped["sense", True]):
+            launch.set(record=None, total=None)
+
     @cached_property
     def _extents(self) -> dict[str, int]:
         return {"planes": self._planes, "rows": self._rows, "words": self._words, "end": self._end}
@@ -134,9 +138,9 @@ class VolumeKernels(AcousticGpuKernels):
         """Cut a zone; threads march through a layer in one go, and else so far that all multiprocessors are busy."""
         words, lines = self.variant.block
         if zone.along is not None:
-            words, lines = self._narrow(layers), words * lines // self._narrow(layers)
+            words, lines = self._edge(layers), words * lines // self._edge(layers)
         length = zone.march[1] - zone.march[0]
-        marches = 1 if zone.side is not None else self._marches(length) if zone.along is None else NARROW_MARCHES
+        marches = 1 if zone.side is not None else self._marches(length) if zone.along is None else EDGE_MARCHES
         return Tiles(words, lines, -(-length // marches))
 
     def _marches(self, length: int) -> int:
@@ -148,10 +152,13 @@ class VolumeKernels(AcousticGpuKernels):
         tiles = -(-(whole.words[1] - whole.words[0]) // words) * -(-(whole.rows[1] - whole.rows[0]) // lines)
         return max(1, min(-(-WAVES * self._slots // tiles), length // SHORTEST))
 
-    def _narrow(self, layers: AcousticLayers) -> int:
-        """Return the threads of a tile along rows in layers along them."""
-        widest = max((extent(side) for side in layers.sides if side.axis == 2 and not wide(side)), default=1)
-        return next(words for words in (8, 16, LANES) if words >= widest)
+    @staticmethod
+    def _widest(layers: AcousticLayers) -> int:
+        return max((extent(side) for side in layers.sides if side.axis == 2), default=1)
+
+    def _edge(self, layers: AcousticLayers) -> int:
+        """Return the threads of a tile along rows where it has a layer along them, all of whose words it has."""
+        return next(words for words in (8, 16, LANES) if words >= self._widest(layers))
 
     def _put(self, name: str, table: Any) -> Any:
         if name not in self._tabled:
@@ -173,76 +180,32 @@ class VolumeKernels(AcousticGpuKernels):
         return {"memory": None, "coefficients": self._tabled["coefficients"], "sides": self._tabled["sides"]}
 
     def _step_of(self, name: str, squared: Any, weights: Any, layers: AcousticLayers, more: dict[str, Any]) -> Launch:
-        arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
         zones = zones_of(layers.sides, self._whole)
-        return self._marching(name, "zones", zones, layers, arguments, weights, {"mirrored": self._mirrored}, more)
+        table, units = zone_table(zones, lambda zone: self._tiles(layers, zone))
+        arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
+        arguments |= {"table": self._put("zones", table), "zones": len(table), **self._extents}
+        arguments |= {"mirrored": self._mirrored, **_spacing(weights), **more}
+        return self._compiled(name, (units,), self.variant.block, arguments, layers, self._room)
 
     def _changes_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> list[Launch]:
-        parts = parts_of(layers.sides, self._whole)
-        launches = self._parted("change_back" if back else "change", parts, layers, weights, back=back)
-        for launch in launches:
-            launch.set(beside=squared, factor=-1.0)
-        return launches
-
-    def _parted(
-        self, name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
-    ) -> list[Launch]:
-        """Return a launch for the parts of each axis: layers of several axes may change the same points."""
-        own = [[part for part in parts if layers.sides[part.side].axis == axis] for axis in range(3)]
-        return [self._parts_launch(name, some, layers, weights, back=back) for some in own if some]
-
-    def _parts_launch(
-        self, name: str, parts: list[Part], layers: AcousticLayers, weights: Any, *, back: bool
-    ) -> Launch:
+        """Return the launch of the parts, if there are any."""
         columns = self._whole.words[1] - self._whole.words[0]
-        along = [side.axis == 2 for side in layers.sides]
-        extents = [extent(side) if back else side.count // WORD for side in layers.sides]
-        widest = max((size for size, is_along in zip(extents, along, strict=True) if is_along), default=1)
-        threads = max(gpu.THREADS, -(-widest // LANES) * LANES)
+        parts = parts_of(layers.sides, self._whole)
+        if not parts:
+            return []
+        table, units = part_table(parts, lambda part: -(-(part.planes[1] - part.planes[0]) * columns // gpu.THREADS))
+        arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
+        arguments |= {"table": self._put("parts", table), "parts": len(table), "rows": self._rows, "words": self._words}
+        arguments |= {"first_word": self._first_word, "end": self._end, **_spacing(weights)}
+        arguments |= {"record": None, "total": None, "factor": 0.0} if back else {}
+        name = "change_back" if back else "change"
+        return [self._compiled(name, (units,), (gpu.THREADS,), arguments, layers, 0)]
 
-        def blocks(part: Part) -> int:
-            planes, rows = (span[1] - span[0] for span in (part.planes, part.rows))
-            if along[part.side]:
-                return -(-planes * rows // (threads // extents[part.side]))
-            return -(-(planes if layers.sides[part.side].axis else rows) * columns // threads)
-
-        table, units = part_table(parts, blocks)
-        extra = {"rows": self._rows, "words": self._words, "first_word": self._first_word, "end": self._end}
-        arguments = {"p": None, "old": None, "beside": None, "factor": 0.0, **self._layered(layers)}
-        arguments |= {
-            "table": self._put(f"{name}, {layers.sides[parts[0].side].axis}", table),
-            "parts": len(table),
-            **extra,
-            **_spacing(weights),
-        }
-        return self._compiled(name, (units,), (threads,), arguments, layers, 0)
-
-    def _marching(
-        self,
-        name: str,
-        table_name: str,
-        zones: list[Zone],
-        layers: AcousticLayers,
-        arguments: dict[str, Any],
-        weights: Any,
-        before: dict[str, Any] | None = None,
-        after: dict[str, Any] | None = None,
-    ) -> Launch:
-        table, units = zone_table(zones, lambda zone: self._tiles(layers, zone))
-        arguments |= {"table": self._put(table_name, table), "zones": len(table), **self._extents}
-        arguments |= {**(before or {}), **_spacing(weights), **(after or {})}
-        return self._compiled(name, (units,), self.variant.block, arguments, layers, self._shared(layers))
-
-    def _shared(self, layers: AcousticLayers) -> int:
-        """Return the bytes of shared memory of a tile: its planes, and what its threads load for themselves."""
-        threads, depth, narrow = self.variant.block[0] * self.variant.block[1], self.radius + 1, self._narrow(layers)
-        wide_tile, narrow_tile = (
-            (threads // words + 2 * self.radius) * (words + 2) for words in (self.variant.block[0], narrow)
-        )
-        stages = self._stages
-        plain = (depth + stages) * wide_tile + (stages + 1) * 2 * threads
-        layered = (depth + 2) * max(wide_tile, narrow_tile) + 3 * 4 * threads
-        return WORD_BYTES * max(plain, layered)
+    @property
+    def _room(self) -> int:
+        """The bytes of shared memory that a thread block may have."""
+        most, blocks = self.device.shared, self.variant.blocks
+        return most if blocks == 1 else (most + SHARED_OF_BLOCK) // blocks - SHARED_OF_BLOCK
 
     @property
     def _stages(self) -> int:
@@ -259,7 +222,7 @@ class VolumeKernels(AcousticGpuKernels):
     ) -> Launch:
         along, across = self.variant.block
         defines = {"RADIUS": self.radius, "BLOCK_X": along, "BLOCK_Y": across, "BLOCKS": self.variant.blocks}
-        defines |= {"STAGES": self._stages, "NARROW": self._narrow(layers)}
+        defines |= {"STAGES": self._stages, "ROOM": self._room // WORD_BYTES, "EDGE": self._edge(layers)}
         kernel = self.device.kernel(SOURCE, name, defines, shared)
         return Launch(self.device, kernel, grid, block, arguments, shared)
 

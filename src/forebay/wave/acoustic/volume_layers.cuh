@@ -2,8 +2,8 @@
 //
 // Where a thread marches along a layer's axis, the memory of the layer goes along with it and is read and written once,
 // in the pass of the stencil (`Layer`). In layers along rows a warp has whole rows of the layer, and its threads tell
-// each other what they need (`RowLayer`). Where layers meet, all but the one of the march take their change from the
-// older field before the step.
+// each other what they need (`RowLayer`). Where layers of planes and of rows meet, those of rows take their change from
+// the older field before the step.
 
 // A layer on one side of an axis: 0 for planes, 1 for rows, 2 for words. Places and counts are in those.
 struct Side {
@@ -28,7 +28,6 @@ enum Kind {
     NONE,
     FORWARD,
     BACK,  // the transpose
-    TELL,  // what the last step back has changed
 };
 
 // The fluxes of both memories around a point in a step back. With m and n the stretched memories of curvatures and
@@ -87,16 +86,13 @@ struct Layer {
     __device__ void push(int i, float4 here, float4 last, float4 flux_of, float4 bent) {
         float4 m = {}, r = returned.before;
         if (i >= 0 && i < count) {
-            const float4 curved = KIND == TELL ? bent : fused(__ldg(ab + count + i), bent, here);
+            const float4 curved = fused(__ldg(ab + count + i), bent, here);
             m = times(__ldg(ab + i), curved);
             r = minus(r, m);
-            float4 later = flux_of;
-            if (KIND != TELL) {
-                const float4 jump = minus(plus(last, returned.before), plus(here, m));
-                later = fused(__ldg(ab + 3 * count + i), flux_of, jump);
-                if (live) __stcs(zeta + i * stride, curved);
-                if (live && i) __stcs(psi + i * stride, later);
-            }
+            const float4 jump = minus(plus(last, returned.before), plus(here, m));
+            const float4 later = fused(__ldg(ab + 3 * count + i), flux_of, jump);
+            if (live) __stcs(zeta + i * stride, curved);
+            if (live && i) __stcs(psi + i * stride, later);
             if (i) r = fused(__ldg(ab + 2 * count + i), later, r);
         }
         returned.push(r);
@@ -141,8 +137,8 @@ __device__ inline float4 returned_of(const float (&row)[12]) {
 // A word of a layer along rows, whose neighbours are those of the threads beside this one.
 template <Kind KIND>
 struct RowLayer {
-    float4 *psi, *zeta;  // in the first plane
-    i64 stride;          // from plane to plane
+    float4 *psi, *zeta;  // where the march would begin at 0
+    i64 stride;          // from place to place of the march
     float4 a, b, half_a, half_b;
     int k, count;            // its number among the words of the layer
     bool inside;             // whether the word is of the layer
@@ -152,7 +148,7 @@ struct RowLayer {
     __device__ float4 forward(int m, const float (&row)[12], float4 curve, float4 flux, float4 bent) {
         float4 later = {};
         if (inside) later = fused(half_a, flow_of(row), times(half_b, flux));
-        const float next = __shfl_down_sync(0xffffffffu, later.x, 1, NARROW);
+        const float next = __shfl_down_sync(0xffffffffu, later.x, 1, EDGE);
         if (!inside) return {};
         const float4 shift = minus(make_float4(later.y, later.z, later.w, k + 1 < count ? next : 0), later);
         const float4 curved = fused(a, plus(curve, shift), times(b, bent));
@@ -169,8 +165,8 @@ struct RowLayer {
             turned = times(a, curved);
         }
         const float4 stretched = inside ? plus(here, turned) : float4{};
-        const float stretched_before = __shfl_up_sync(0xffffffffu, stretched.w, 1, NARROW);
-        const float turned_before = __shfl_up_sync(0xffffffffu, turned.w, 1, NARROW);
+        const float stretched_before = __shfl_up_sync(0xffffffffu, stretched.w, 1, EDGE);
+        const float turned_before = __shfl_up_sync(0xffffffffu, turned.w, 1, EDGE);
         float4 r = minus(make_float4(near ? turned_before : 0, turned.x, turned.y, turned.z), turned);
         if (inside) {
             const float4 jump = make_float4((near ? stretched_before : 0) - stretched.x, stretched.x - stretched.y,
@@ -181,13 +177,13 @@ struct RowLayer {
             __stcs(zeta + m * stride, curved);
         }
         float row[12] = {0, 0, 0, 0, r.x, r.y, r.z, r.w, 0, 0, 0, 0};
-        row[1] = __shfl_up_sync(0xffffffffu, r.y, 1, NARROW);
-        row[2] = __shfl_up_sync(0xffffffffu, r.z, 1, NARROW);
-        row[3] = __shfl_up_sync(0xffffffffu, r.w, 1, NARROW);
-        row[8] = __shfl_down_sync(0xffffffffu, r.x, 1, NARROW);
-        row[9] = __shfl_down_sync(0xffffffffu, r.y, 1, NARROW);
-        row[10] = __shfl_down_sync(0xffffffffu, r.z, 1, NARROW);
-        row[11] = __shfl_down_sync(0xffffffffu, r.w, 1, NARROW);
+        row[1] = __shfl_up_sync(0xffffffffu, r.y, 1, EDGE);
+        row[2] = __shfl_up_sync(0xffffffffu, r.z, 1, EDGE);
+        row[3] = __shfl_up_sync(0xffffffffu, r.w, 1, EDGE);
+        row[8] = __shfl_down_sync(0xffffffffu, r.x, 1, EDGE);
+        row[9] = __shfl_down_sync(0xffffffffu, r.y, 1, EDGE);
+        row[10] = __shfl_down_sync(0xffffffffu, r.z, 1, EDGE);
+        row[11] = __shfl_down_sync(0xffffffffu, r.w, 1, EDGE);
         if (first) row[1] = row[2] = row[3] = 0;
         if (last) {
             row[8] = k + 1 == count ? turned.w : 0;
@@ -198,13 +194,13 @@ struct RowLayer {
 };
 
 template <Kind KIND>
-__device__ inline RowLayer<KIND> row_layer_of(const Side& side, float4* memory, const float* coefficients, int rows,
-                                              int line, int word, bool live) {
+__device__ inline RowLayer<KIND> row_layer_of(const Side& side, float4* memory, const float* coefficients, int apart,
+                                              int row, int word, bool live) {
     const int k = word - side.start, count = side.count;
     const float* ab = coefficients + side.coefficients;
     const bool inside = live && k >= 0 && k < count;
-    float4* psi = memory + side.memory + static_cast<i64>(line) * count + k;
-    RowLayer<KIND> layer = {psi, psi + side.size, static_cast<i64>(rows) * count, {}, {}, {}, {}, k, count, inside};
+    float4* psi = memory + side.memory + static_cast<i64>(row) * count + k;
+    RowLayer<KIND> layer = {psi, psi + side.size, static_cast<i64>(apart) * count, {}, {}, {}, {}, k, count, inside};
     if (inside) {
         layer.a = word_of(ab, k);
         layer.b = word_of(ab + 4 * count, k);
@@ -217,168 +213,104 @@ __device__ inline RowLayer<KIND> row_layer_of(const Side& side, float4* memory, 
     return layer;
 }
 
-// Where changes go: taken from the older field, times the squared velocity; or added to a total, times another field.
+// Where changes go: from the older field, times the squared velocity; and to a total, if any, times a record.
 struct Target {
-    float4* field;
-    const float4* beside;
+    float4* old;
+    const float4 *squared, *record;
+    float4* total;
     float factor;
 
-    __device__ void add(i64 at, float4 change) const {
-        field[at] = fused(times(factor, __ldg(beside + at)), change, field[at]);
+    struct Loaded {
+        float4 before, speed, known, sum;
+    };
+
+    __device__ Loaded load(i64 at) const {
+        return {old[at], __ldg(squared + at), total ? __ldg(record + at) : float4{}, total ? total[at] : float4{}};
+    }
+
+    __device__ void add(i64 at, const Loaded& loaded, float4 change) const {
+        old[at] = fused(times(-1.0f, loaded.speed), change, loaded.before);
+        if (total) total[at] = fused(times(factor, loaded.known), change, loaded.sum);
     }
 };
 
-// A line across rows by itself.
+// A line across rows by itself. Words are loaded in batches, so that a thread waits for several of them at a time.
 template <Kind KIND>
 __device__ inline void change_across(const float4* __restrict__ p, const Target& target, Layer<KIND> line,
                                      const Side& side, i64 first, i64 stride, float w) {
+    constexpr int BATCH = KIND == FORWARD ? 10 : 7, LATE = KIND == FORWARD ? 0 : RADIUS;  // a change is later than its cause
+    const int changed = KIND == FORWARD ? 0 : -side.lead, end = side.count + (KIND == FORWARD ? 0 : side.trail);
+    float4 planes[QUEUE], last = {};
     if constexpr (KIND == FORWARD) {
-        float4 planes[QUEUE];
 #pragma unroll
         for (int j = 1; j < QUEUE; ++j) planes[j] = __ldg(p + first + (j - 1 - RADIUS) * stride);
-        for (int k = 0; k < side.count; ++k) {
+    }
+    for (int begin = 0; begin < side.count + 2 * LATE; begin += BATCH) {
+        float4 field[BATCH], flux[BATCH], bent[BATCH];
+        Target::Loaded loaded[BATCH];
 #pragma unroll
-            for (int j = 0; j < QUEUE - 1; ++j) planes[j] = planes[j + 1];
-            planes[QUEUE - 1] = __ldg(p + first + (k + RADIUS) * stride);
-            float4 curve = times(S.c[0], planes[RADIUS]);
-#pragma unroll
-            for (int j = 1; j <= RADIUS; ++j) {
-                curve = fused(S.c[j], plus(planes[RADIUS - j], planes[RADIUS + j]), curve);
-            }
-            const float4 ahead = line.psi[line.of_flux(k) * line.stride], bent = line.zeta[k * line.stride];
-            target.add(first + k * stride, times(w, line.forward(k, planes, curve, ahead, bent)));
+        for (int n = 0; n < BATCH; ++n) {
+            const int i = min(begin + n, side.count - 1), k = min(max(begin + n - LATE, changed), end - 1);
+            field[n] = __ldg(p + first + (KIND == FORWARD ? i + RADIUS : i) * stride);
+            flux[n] = line.psi[(KIND == FORWARD ? line.of_flux(i) : i) * line.stride];
+            bent[n] = line.zeta[i * line.stride];
+            loaded[n] = target.load(first + k * stride);
         }
-    } else {
-        float4 last = {};
-        for (int i = 0; i < side.count + 2 * RADIUS; ++i) {
-            float4 here = {}, flux = {}, bent = {};
-            if (i < side.count) {
-                if (KIND != TELL) here = __ldg(p + first + i * stride);
-                flux = line.psi[i * line.stride];
-                bent = line.zeta[i * line.stride];
+#pragma unroll
+        for (int n = 0; n < BATCH; ++n) {
+            const int i = begin + n, k = i - LATE;
+            float4 change;
+            if constexpr (KIND == FORWARD) {
+#pragma unroll
+                for (int j = 0; j < QUEUE - 1; ++j) planes[j] = planes[j + 1];
+                planes[QUEUE - 1] = field[n];
+                float4 curve = times(S.c[0], planes[RADIUS]);
+#pragma unroll
+                for (int j = 1; j <= RADIUS; ++j) {
+                    curve = fused(S.c[j], plus(planes[RADIUS - j], planes[RADIUS + j]), curve);
+                }
+                change = line.forward(i, planes, curve, flux[n], bent[n]);
+            } else {
+                const float4 here = i < side.count ? field[n] : float4{};
+                line.push(i, here, last, flux[n], bent[n]);
+                last = here;
+                change = line.returned.change();
             }
-            line.push(i, here, last, flux, bent);
-            last = here;
-            const int k = i - RADIUS;
-            if (k >= -side.lead && k < side.count + side.trail) {
-                target.add(first + k * stride, times(w, line.returned.change()));
-            }
+            if (k >= changed && k < end) target.add(first + k * stride, loaded[n], times(w, change));
         }
     }
 }
 
-// Layers along rows by themselves: a thread has a word, and a thread block whole rows.
-template <Kind KIND>
-__device__ inline void change_along(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
-                                    const float* __restrict__ ab, const Side& side, i64 field_row, i64 memory_row,
-                                    int k, bool live, float w) {
-    __shared__ float4 beside[MOST];
-    const int number = threadIdx.x, count = side.count;
-    const float *a = ab, *b = ab + 4 * count, *half_a = ab + 8 * count, *half_b = ab + 12 * count;
-    const bool inside = live && k >= 0 && k < count;
-    float4 *psi = memory + side.memory + memory_row + k, *zeta = psi + side.size;
-    const i64 at = field_row + side.start + k;
-    if constexpr (KIND == FORWARD) {
-        float4 curve = {}, later = {};
-        if (inside) {
-            const float4 left = __ldg(p + at - 1), centre = __ldg(p + at), right = __ldg(p + at + 1);
-            const float row[12] = {left.x,   left.y,   left.z,  left.w,  centre.x, centre.y,
-                                   centre.z, centre.w, right.x, right.y, right.z,  right.w};
-            float bend[4];
-#pragma unroll
-            for (int i = 0; i < 4; ++i) {
-                bend[i] = S.c[0] * row[4 + i];
-#pragma unroll
-                for (int j = 1; j <= RADIUS; ++j) bend[i] = fmaf(S.c[j], row[4 + i - j] + row[4 + i + j], bend[i]);
-            }
-            curve = make_float4(bend[0], bend[1], bend[2], bend[3]);
-            later = fused(word_of(half_a, k), flow_of(row), times(word_of(half_b, k), *psi));
-            *psi = later;
-        }
-        beside[number] = later;
-        __syncthreads();
-        if (!inside) return;
-        const float next = k + 1 < count ? beside[number + 1].x : 0;
-        const float4 shift = minus(make_float4(later.y, later.z, later.w, next), later);
-        const float4 curved = fused(word_of(a, k), plus(curve, shift), times(word_of(b, k), *zeta));
-        *zeta = curved;
-        target.add(at, times(w, plus(shift, curved)));
-    } else {
-        float4 m = {}, stretched = {}, bent = {};
-        if (inside) {
-            const float4 here = KIND == TELL ? float4{} : __ldg(p + at);
-            bent = KIND == TELL ? *zeta : fused(word_of(b, k), *zeta, here);
-            if (KIND != TELL) *zeta = bent;
-            m = times(word_of(a, k), bent);
-            stretched = plus(here, m);
-        }
-        beside[number] = make_float4(stretched.w, m.w, 0, 0);
-        __syncthreads();
-        // What lies before a layer, and before a row, is none of it.
-        const bool follows = live && k > 0 && k <= count;
-        const float before = follows ? beside[number - 1].x : 0, m_before = follows ? beside[number - 1].y : 0;
-        float4 r = minus(make_float4(m_before, m.x, m.y, m.z), m);
-        if (inside) {
-            float4 later = *psi;
-            if (KIND != TELL) {
-                const float4 jump = make_float4(before - stretched.x, stretched.x - stretched.y,
-                                                stretched.y - stretched.z, stretched.z - stretched.w);
-                later = fused(word_of(half_b, k), later, jump);
-                *psi = later;
-            }
-            r = fused(word_of(half_a, k), later, r);
-        }
-        __syncthreads();
-        beside[number] = r;
-        __syncthreads();
-        if (!live) return;
-        const float4 left = k > -side.lead ? beside[number - 1] : float4{};
-        const float4 end = make_float4(k + 1 == count ? m.w : 0, 0, 0, 0);
-        const float4 right = k + 1 < count + side.trail ? beside[number + 1] : end;
-        const float row[12] = {left.x, left.y, left.z,  left.w,  r.x,     r.y,
-                               r.z,    r.w,    right.x, right.y, right.z, right.w};
-        target.add(at, times(w, returned_of(row)));
-    }
-}
-
-// A part of a side that is computed by itself: from which thread block on, and its planes and rows.
+// A part of a layer of rows that is computed by itself: from which thread block on, and its planes.
 struct Part {
-    int first, side, plane, planes, row, rows;
+    int first, side, plane, planes;
 };
 
 __device__ inline Part part_of(const int* __restrict__ table, int parts, int block) {
     int number = parts - 1;
-    while (number && block < __ldg(table + 6 * number)) --number;
-    const int* at = table + 6 * number;
-    return {__ldg(at), __ldg(at + 1), __ldg(at + 2), __ldg(at + 3), __ldg(at + 4), __ldg(at + 5)};
+    while (number && block < __ldg(table + 4 * number)) --number;
+    const int* at = table + 4 * number;
+    return {__ldg(at), __ldg(at + 1), __ldg(at + 2), __ldg(at + 3)};
 }
 
-// Do what a thread block has of the parts.
+// Extents of a field, and the words of its rows that are computed.
+struct Computed {
+    int rows, words, first_word, end;
+};
+
+// Do what a thread block has of the parts, which are of layers of rows: a thread has a line of words.
 template <Kind KIND>
 __device__ inline void change_parts(const float4* __restrict__ p, const Target& target, float4* __restrict__ memory,
                                     const float* __restrict__ coefficients, const int* __restrict__ sides,
-                                    const int* __restrict__ table, int parts, int rows, int words, int first_word,
-                                    int end, const Weights& w) {
+                                    const int* __restrict__ table, int parts, const Computed& field, const Weights& w) {
     const Part part = part_of(table, parts, blockIdx.x);
     const Side side = side_of(sides, part.side);
-    const int block = blockIdx.x - part.first;
-    const i64 plane = static_cast<i64>(rows) * words;
-    if (side.axis == 2) {
-        const int lead = KIND == FORWARD ? 0 : side.lead, trail = KIND == FORWARD ? 0 : side.trail;
-        const int extent = lead + side.count + trail, together = blockDim.x / extent;
-        const int mine = threadIdx.x / extent, number = block * together + mine;
-        const bool live = mine < together && number < part.planes * part.rows;
-        const i64 row = static_cast<i64>(part.plane + number / part.rows) * rows + part.row + number % part.rows;
-        change_along<KIND>(p, target, memory, coefficients + side.coefficients, side, row * words, row * side.count,
-                           static_cast<int>(threadIdx.x) % extent - lead, live, w.x);
-        return;
-    }
-    const int columns = (end + 3) / 4 - first_word, number = block * static_cast<int>(blockDim.x) + threadIdx.x;
-    const int line = number / columns, word = first_word + number % columns;
-    const int other = line + (side.axis == 0 ? part.row : part.plane);
-    if (line >= (side.axis == 0 ? part.rows : part.planes)) return;
-    const i64 stride = side.axis == 0 ? plane : words, across = side.axis == 0 ? words : plane;
-    const Layer<KIND> layer = layer_of<KIND>(side, memory, coefficients, rows, words, other, word, true);
-    change_across<KIND>(p, target, layer, side, side.start * stride + other * across + word, stride,
-                        side.axis == 0 ? w.z : w.y);
+    const int columns = (field.end + 3) / 4 - field.first_word;
+    const int number = (blockIdx.x - part.first) * static_cast<int>(blockDim.x) + threadIdx.x;
+    const int line = number / columns, word = field.first_word + number % columns;
+    if (line >= part.planes) return;
+    const i64 stride = field.words, across = static_cast<i64>(field.rows) * field.words;
+    const int plane = part.plane + line;
+    const Layer<KIND> layer = layer_of<KIND>(side, memory, coefficients, field.rows, field.words, plane, word, true);
+    change_across<KIND>(p, target, layer, side, side.start * stride + plane * across + word, stride, w.y);
 }

@@ -1,10 +1,10 @@
 """How a volume is parted among the thread blocks of a GPU: what each marches through, and which layers it knows.
 
 Threads that march along the axis of a layer carry its memory with them. So the layers of planes are zones in which
-threads march along planes, and between these the layers of rows are zones in which they march along rows. Layers
-along rows are zones between both, whose thread blocks have all words of such a layer. What is left knows nothing of
-layers. Where layers meet, those that a zone does not know are computed before a step: parts, which the stencils
-then need not look for.
+threads march along planes, and between these the layers of rows are zones in which they march along rows. Of each, and
+of what lies between, the ends of rows are zones whose thread blocks have all words of a layer along them. What is left
+knows nothing of layers. Where layers of planes and of rows meet, the latter are computed before a step: parts, which
+the stencils then need not look for.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,6 @@ from forebay.wave.acoustic.layers import Side
 from forebay.wave.kernels.rows import WORD
 
 Span = tuple[int, int]
-
-
-LANES = 32
-"""Threads that can tell each other what they know: the widest layer along rows that is a zone, in words."""
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,10 @@ class Zone:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a layer that is computed by itself, of which the planes and the rows across its axis count."""
+    """A part of a layer of rows that is computed by itself."""
 
     side: int
     planes: Span
-    rows: Span
 
 
 @dataclass(frozen=True)
@@ -80,42 +75,24 @@ def zones_of(sides: Sequence[Side], whole: Box) -> list[Zone]:
     >>> zones_of([], Box((4, 20), (4, 30), (1, 9)))
     [Zone(axis=0, box=Box(planes=(4, 20), rows=(4, 30), words=(1, 9)), side=None, along=None)]
     """
-    layers, narrow, plain = list[Zone](), list[Zone](), list[Zone]()
+    layers, edges, plain = list[Zone](), list[Zone](), list[Zone]()
     for planes, side in _spans(sides, 0, whole.planes):
-        if side is not None:
-            layers.append(Zone(0, Box(planes, whole.rows, whole.words), side))
-            continue
-        for rows, other in _spans(sides, 1, whole.rows):
-            if other is not None:
-                layers.append(Zone(1, Box(planes, rows, whole.words), other))
-                continue
+        for rows, other in _spans(sides, 1, whole.rows) if side is None else [(whole.rows, None)]:
             for words, along in _spans(sides, 2, whole.words):
-                zone = Zone(0, Box(planes, rows, words), along=along)
-                (plain if along is None else narrow).append(zone)
-    return narrow + layers + plain
+                box = Box(planes, rows, words)
+                if side is not None:
+                    layers.append(Zone(0, box, side, along))
+                elif other is not None:
+                    layers.append(Zone(1, box, other, along))
+                else:
+                    (plain if along is None else edges).append(Zone(0, box, along=along))
+    return edges + layers + plain
 
 
 def parts_of(sides: Sequence[Side], whole: Box) -> list[Part]:
     """Return what no zone knows of the layers."""
-    parts = []
-    for number, side in enumerate(sides):
-        for planes, layer in _spans(sides, 0, whole.planes):
-            if side.axis > 0 and layer is not None:
-                parts.append(Part(number, planes, whole.rows))
-            elif side.axis == 2:
-                around = [rows for rows, other in _spans(sides, 1, whole.rows) if other is not None]
-                parts += [Part(number, planes, rows) for rows in ([whole.rows] if wide(side) else around)]
-    return parts
-
-
-def all_parts(sides: Sequence[Side], whole: Box) -> list[Part]:
-    """Return all layers as parts."""
-    return [Part(number, whole.planes, whole.rows) for number in range(len(sides))]
-
-
-def wide(side: Side) -> bool:
-    """Tell whether a layer along rows has more words than a zone may."""
-    return extent(side) > LANES
+    between = [planes for planes, layer in _spans(sides, 0, whole.planes) if layer is not None]
+    return [Part(number, planes) for number, side in enumerate(sides) if side.axis == 1 for planes in between]
 
 
 def extent(side: Side) -> int:
@@ -140,8 +117,7 @@ def part_table(parts: Sequence[Part], blocks_of: Callable[[Part], int]) -> tuple
     """Return the rows that the kernels read, and how many thread blocks there are, of which each part has so many."""
     table, blocks = [], 0
     for part in parts:
-        first = part.planes[0], _length(part.planes), part.rows[0], _length(part.rows)
-        table.append((blocks, part.side, *first))
+        table.append((blocks, part.side, part.planes[0], _length(part.planes)))
         blocks += blocks_of(part)
     return np.array(table, np.int32), blocks
 
@@ -155,7 +131,7 @@ def _spans(sides: Sequence[Side], axis: int, whole: Span) -> list[tuple[Span, in
     spans: list[tuple[Span, int | None]] = []
     at = whole[0]
     for number, side in enumerate(sides):
-        if side.axis == axis and not (axis == 2 and wide(side)):
+        if side.axis == axis:
             first = (side.start - side.lead) // (WORD if axis == 2 else 1)
             last = first + extent(side)
             spans += [((at, first), None)] if first > at else []

@@ -76,6 +76,14 @@ class ElasticModel:
     """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
 
     def __post_init__(self) -> None:
+        arrays = {name: getattr(self, name) for name in ("vp", "vs", "rho")}
+        for name, array in arrays.items():
+            if not isinstance(array, np.ndarray) and type(array).__module__.partition(".")[0] != "cupy":
+                raise WaveError(f"{name} of type {type(array).__name__}: give an array of NumPy, or of CuPy for a GPU")
+        if len({isinstance(array, np.ndarray) for array in arrays.values()}) > 1:
+            raise WaveError(
+                "vp, vs and rho are not all in the same memory: give all of them as NumPy's or all as CuPy's"
+            )
         for name, least in (("vp", "above 0"), ("vs", "not below 0"), ("rho", "above 0")):
             values = getattr(self, name)
             if tuple(values.shape) != self.grid.shape:

@@ -25,6 +25,7 @@ from forebay.wave.elastic.cpu_velocity import velocities, weights_of
 from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import averaged
 from forebay.wave.kernels.jit import jit, jits, prange, writable
+from forebay.wave.kernels.subnormal import flush, restore
 
 Fields = tuple[Any, ...]
 
@@ -40,6 +41,7 @@ def divergence(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
         def spread_plane(out: Any, v: Any, corner: Any, back: Any, w: Any) -> None:
             v_z, v_x = v
             for row in prange(out.shape[0]):
+                setting = flush()
                 z, new = row + corner[0], out[row]
                 for x in range(len(new)):
                     along_z, along_x, here = nought, nought, x + corner[1]
@@ -48,6 +50,7 @@ def divergence(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
                     for k in range(radius):
                         along_x += c[k] * (v_x[z, here + k] - v_x[z, here - 1 - k])
                     new[x] = along_z + w[0] * along_x
+                restore(setting)
 
         return spread_plane
 
@@ -55,6 +58,7 @@ def divergence(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
     def spread_volume(out: Any, v: Any, corner: Any, back: Any, w: Any) -> None:
         v_z, v_y, v_x = v
         for plane in prange(out.shape[0]):
+            setting = flush()
             for row in range(out.shape[1]):
                 z, y, new = plane + corner[0], row + corner[1], out[plane, row]
                 for x in range(len(new)):
@@ -65,6 +69,7 @@ def divergence(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
                         along_y += c[k] * (v_y[z, y + k, here] - v_y[z, y - 1 - k, here])
                         along_x += c[k] * (v_x[z, y, here + k] - v_x[z, y, here - 1 - k])
                     new[x] = along_z + w[0] * along_y + w[1] * along_x
+            restore(setting)
 
     return spread_volume
 
@@ -73,6 +78,7 @@ def divergence(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
 def correlate_between(image: Any, illumination: Any, p: Any, q: Any, step: Any, factor: Any) -> None:
     """Add p q and p p to image and illumination, as means of the points before and after; `p` starts one earlier."""
     for z in prange(image.shape[0]):
+        setting = flush()
         for y in range(image.shape[1]):
             bright, light = image[z, y], illumination[z, y]
             one, other = p[z, y], q[z, y]
@@ -81,6 +87,7 @@ def correlate_between(image: Any, illumination: Any, p: Any, q: Any, step: Any, 
                 after = x + step[2]
                 bright[x] += factor * (one[x] * other[x] + one_after[after] * other_after[after])
                 light[x] += factor * (one[x] * one[x] + one_after[after] * one_after[after])
+        restore(setting)
 
 
 class ElasticCpuKernels(CpuKernels):
@@ -106,7 +113,9 @@ class ElasticCpuKernels(CpuKernels):
                 self.hear(propagator, state, hears[0], hears[1][step], still=False)
         return state
 
-    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any) -> Any:
+    def run_back(  # type: ignore[override]  # a gradient is added up by `sense`
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Any
+    ) -> Any:
         """Take the adjoint's state back through steps, in place, sending a row of values in each."""
         for step in steps:
             self._step(propagator, state, senders, sent[step], back=True)

@@ -7,6 +7,7 @@ import numpy as np
 
 from forebay.wave.elastic.cpu_velocity import ROWS, TILE_Y, TILE_Z, weights_of
 from forebay.wave.kernels.jit import jit, prange
+from forebay.wave.kernels.subnormal import flush, restore
 
 
 @cache
@@ -21,12 +22,13 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
     nought = dtype.type(0)
     if ndim == 2:
 
-        @jit(parallel=parallel)
+        @jit(parallel=parallel, lone=True)
         def strain_plane(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
             (t_zz, t_xx, t_zx), (v_z, v_x), (lam, mu, m_zx) = t, v, m
             ahead, back = table[0], table[2]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
             for tile in prange((rows + ROWS - 1) // ROWS):
+                setting = flush()
                 e_z, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
                 first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
@@ -60,10 +62,11 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                             along_x += c[k] * (v_z[z, x + radius + 1 + k] - v_z[z, x + radius - k])
                         push = along_z + w[0] * along_x
                         new[x] += by[x] * push
+                restore(setting)
 
         return strain_plane
 
-    @jit(parallel=parallel)
+    @jit(parallel=parallel, lone=True)
     def strain_volume(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
         (v_z, v_y, v_x), (lam, mu, third, m_zy, m_zx, m_yx) = v, m
         t_zz, t_yy, t_xx, t_zy, t_zx, t_yx = t
@@ -71,6 +74,7 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
+            setting = flush()
             e_z, e_y, e_x = np.empty(width, v_z.dtype), np.empty(width, v_z.dtype), np.empty(width, v_z.dtype)
             first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
             for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
@@ -135,5 +139,6 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense
                             along_x += c[k] * (v_y[z, y, x + radius + 1 + k] - v_y[z, y, x + radius - k])
                         push = w[0] * along_y + w[1] * along_x
                         new[x] += by[x] * push
+            restore(setting)
 
     return strain_volume

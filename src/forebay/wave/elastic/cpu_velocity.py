@@ -7,6 +7,7 @@ import numpy as np
 
 from forebay.wave.elastic.stencil import first_derivative
 from forebay.wave.kernels.jit import jit, prange
+from forebay.wave.kernels.subnormal import flush, restore
 
 TILE_Z, TILE_Y = 16, 16
 """Points of a cache tile along the slower axes in three dimensions."""
@@ -24,12 +25,13 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
     nought = dtype.type(0)
     if ndim == 2:
 
-        @jit(parallel=parallel)
+        @jit(parallel=parallel, lone=True)
         def move_plane(v: Any, t: Any, b: Any, table: Any, w: Any) -> None:
             (v_z, v_x), (t_zz, t_xx, t_zx), (b_z, b_x) = v, t, b
             ahead, back = table[0], table[1]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
             for tile in prange((rows + ROWS - 1) // ROWS):
+                setting = flush()
                 first = radius + tile * ROWS
                 for z in range(first, min(first + ROWS, radius + rows)):
                     new, by = v_z[z, radius : radius + width], b_z[z, radius : radius + width]
@@ -50,16 +52,18 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
                             along_x += c[k] * (t_xx[z, x + radius + 1 + k] - t_xx[z, x + radius - k])
                         push = along_z + w[0] * along_x
                         new[x] += by[x] * push
+                restore(setting)
 
         return move_plane
 
-    @jit(parallel=parallel)
+    @jit(parallel=parallel, lone=True)
     def move_volume(v: Any, t: Any, b: Any, table: Any, w: Any) -> None:
         (v_z, v_y, v_x), (t_zz, t_yy, t_xx, t_zy, t_zx, t_yx), (b_z, b_y, b_x) = v, t, b
         ahead, back = table[0], table[1]
         planes, rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius, v_z.shape[2] - 2 * radius
         across = (rows + TILE_Y - 1) // TILE_Y
         for tile in prange((planes + TILE_Z - 1) // TILE_Z * across):
+            setting = flush()
             first_z, first_y = radius + tile // across * TILE_Z, radius + tile % across * TILE_Y
             for z in range(first_z, min(first_z + TILE_Z, radius + planes)):
                 for y in range(first_y, min(first_y + TILE_Y, radius + rows)):
@@ -93,6 +97,7 @@ def velocities(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> 
                             along_x += c[k] * (t_xx[z, y, x + radius + 1 + k] - t_xx[z, y, x + radius - k])
                         push = along_z + w[0] * along_y + w[1] * along_x
                         new[x] += by[x] * push
+            restore(setting)
 
     return move_volume
 

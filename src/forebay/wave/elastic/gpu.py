@@ -56,7 +56,7 @@ FASTEST = ElasticVariant(
     early=False,
     staged=True,
     stress=ElasticVariant(early=False, staged=True),
-    stress_back=ElasticVariant(width=4, blocks=1, early=False, staged=True),
+    stress_back=ElasticVariant(block=(16, 16), width=4, blocks=1, early=False, staged=True),
 )
 """Of the variants of each launch, the fastest on an H200."""
 PARTS = {"move": 1, "strain": 1, "move_back": 2, "strain_back": 2, "strain_and_image": 4}

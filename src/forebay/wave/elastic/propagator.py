@@ -244,15 +244,9 @@ class Propagator(Physics):
 
 def _kernels(model: ElasticModel, radius: int, dtype: np.dtype[Any]) -> ElasticKernels:
     """Choose the kernels by where the arrays of a model are."""
-    arrays = {name: getattr(model, name) for name in ("vp", "vs", "rho")}
-    for name, array in arrays.items():
-        if not isinstance(array, np.ndarray) and type(array).__module__.partition(".")[0] != "cupy":
-            raise WaveError(f"{name} of type {type(array).__name__}: give an array of NumPy, or of CuPy for a GPU")
-    if len(on_host := {isinstance(array, np.ndarray) for array in arrays.values()}) > 1:
-        raise WaveError("vp, vs and rho are not all in the same memory: give all of them as NumPy's or all as CuPy's")
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
-    if on_host == {False}:
+    if not isinstance(model.vp, np.ndarray):
         from forebay.wave.elastic.gpu import ElasticGpuKernels  # it needs a GPU
 
         return ElasticGpuKernels(model.grid, radius, dtype)

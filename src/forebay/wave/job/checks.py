@@ -14,6 +14,7 @@ from forebay.codec.bounded import Bounded
 from forebay.errors import BudgetError, CodecError, WaveError
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.spec import ArraySpec
+from forebay.tier.capacity import check_free
 from forebay.wave.advice import advice
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
@@ -61,6 +62,7 @@ def checked_inputs(job: Job) -> CheckedInputs:
     """Read or make what a job names; refuse what no shot can be computed with."""
     grid, media = media_of(job)
     acquisition = acquisition_of(job, grid)
+    _check_data(job, acquisition)
     wavelet = wavelet_of(job, acquisition)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     frequency = highest_of_shots(wavelet.values, acquisition.dt)
@@ -73,6 +75,14 @@ def checked_inputs(job: Job) -> CheckedInputs:
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
+
+
+def _check_data(job: Job, acquisition: Acquisition) -> None:
+    """Refuse modelled shots so long that there is no memory for a wavelet and the data of one."""
+    if job.data.file is None:
+        traces = acquisition.geometry.most_receivers if job.run.scheduler is None else 0
+        nbytes = acquisition.samples * (np.dtype(np.float64).itemsize + traces * np.dtype(np.float32).itemsize)
+        check_free(nbytes, f"data.length: a shot of {acquisition.samples} samples")
 
 
 def _checked_step(job: Job, mediums: list[Any], sampling: float, frequency: float) -> float:
@@ -124,16 +134,18 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
             "receiver_depth = 41} reads them"
         )
     for shot in range(geometry.count):
-        try:
-            for places in (geometry.sources[shot], geometry.receivers_of(shot)):
+        for who, places in (("source", geometry.sources[shot]), ("receivers", geometry.receivers_of(shot))):
+            try:
                 checked_positions(places, grid, mirrored=job.physics.kind == "acoustic")
-        except WaveError as error:
-            hints = ["geometry.max_offset leaves receivers out"]
-            if job.model.velocity is not None:
-                hints.insert(0, "model.origin and model.spacing say where the model lies")
-            if is_segy:
-                hints.append("data.headers, data.units, data.datum and data.line say how SEG-Y tells positions")
-            raise WaveError(f"shot {shot}: {error}. {', '.join(hints)}") from error
+            except WaveError as error:
+                hints = ["model.origin and model.spacing say where the model lies"] if job.model.velocity else []
+                if who == "receivers":
+                    hints.append("geometry.max_offset leaves receivers out that are farther from their source")
+                if is_segy:
+                    hints.append("data.headers, data.units, data.datum and data.line say how SEG-Y tells positions")
+                else:
+                    hints.append("geometry says where sources and receivers are")
+                raise WaveError(f"shot {shot}, {who}: {error}. {', '.join(hints)}") from error
 
 
 def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> None:

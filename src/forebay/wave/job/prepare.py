@@ -1,6 +1,7 @@
 """Preparing a job: everything is read, checked and written down before the first shot."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import CorruptionError, WaveError
-from forebay.files import remove, whole
+from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
+from forebay.files import FULL, remove, whole
 from forebay.wave.files.chunked import checksum_with
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
@@ -61,7 +62,7 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     if described is None or damage:
         described = _write_inputs(job, device, marks)
     check_unchanged(files_of(job), marks)
-    with whole(root / "job.json") as path:  # where files lie and shots are computed may have changed
+    with _room_in(root), whole(root / "job.json") as path:  # where files lie and shots are computed may have changed
         path.write_text(replace(described, job=job, marks=marks).to_json())
     (root / "shots").mkdir(mode=0o700, exist_ok=True)
     for path, sentence in damaged_plan(workspace).items():
@@ -113,15 +114,29 @@ def _replace_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geome
     """Write the inputs of a job, and remove those of another, and what it said of shots that failed."""
     for name in written():
         remove(root / name)
-    for name, values in arrays.items():
-        (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with whole(root / name) as path, path.open("wb") as file:
-            np.save(file, values)
-    with whole(root / "geometry.npz") as path, path.open("wb") as file:
-        geometry.save(file)
+    with _room_in(root):
+        for name, values in arrays.items():
+            (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with whole(root / name) as path, path.open("wb") as file:
+                np.save(file, values)
+        with whole(root / "geometry.npz") as path, path.open("wb") as file:
+            geometry.save(file)
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
+
+
+@contextmanager
+def _room_in(root: Path) -> Iterator[None]:
+    """Say in our words that a disk does not take what the job begins with."""
+    try:
+        yield
+    except OSError as error:
+        kind = DiskFullError if error.errno in FULL else DiskError
+        raise kind(
+            f"output.directory: {root} does not take the model, geometry and wavelet of the job ({error.strerror}): "
+            "free some room there, or choose another folder"
+        ) from error
 
 
 def _refuse_others(root: Path, identity: str) -> None:

@@ -24,6 +24,7 @@ class Device:
         self.arrays, self._driver, self._checked, self._view = cupy, driver, checked, view
         device = current_device()
         self.multiprocessors, self._arch = int(device.properties.multiprocessor_count), str(device.arch)
+        self.shared = int(device.properties.max_shared_memory_per_block_optin)
 
     def kernel(self, source: Path, name: str, defines: Mapping[str, int], shared: int = 0) -> Any:
         """Return a kernel, compiled when it is first asked for, that may take so many bytes of shared memory."""

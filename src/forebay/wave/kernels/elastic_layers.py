@@ -14,6 +14,7 @@ import numpy as np
 
 from forebay.wave.elastic.stencil import first_derivative
 from forebay.wave.kernels.jit import jit, prange
+from forebay.wave.kernels.subnormal import flush, restore
 
 FIELDS = 6
 """Fields of a tuple."""
@@ -64,6 +65,7 @@ def stretches(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                 b = a + unsigned(TILE * pitch)
                 tiles = (extent + TILE - 1) // TILE
                 for tile in prange(term[LINES] * tiles):
+                    setting = flush()
                     line, first = tile // tiles, tile % tiles * TILE
                     rows = min(TILE, extent - first)
                     begin = line * term[LINE] + first * term[ROW]
@@ -100,9 +102,11 @@ def stretches(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                                     else:
                                         for k in range(unsigned(term[COUNT + side])):
                                             out[at + k] += scale * medium[at + k] * flow[to + k]
+                    restore(setting)
             else:
                 pieces, count, step = (extent + PIECE - 1) // PIECE, term[COUNT], unsigned(term[ROW])
                 for piece in prange(term[LINES] * pieces):
+                    setting = flush()
                     line, first = piece // pieces, piece % pieces * PIECE
                     long = unsigned(min(PIECE, extent - first))
                     value = np.empty(PIECE, pml.dtype)
@@ -135,6 +139,7 @@ def stretches(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                                 else:
                                     for x in range(long):
                                         out[at + x] += scale * medium[at + x] * value[x]
+                    restore(setting)
 
     return stretch
 
@@ -154,6 +159,7 @@ def transposes(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                 w, tiles = slopes[term[SLOPES]], (extent + TILE - 1) // TILE
                 longest = max(term[COUNT], term[COUNT + 1]) + 2 * far
                 for tile in prange(term[LINES] * tiles):
+                    setting = flush()
                     line, first = tile // tiles, tile % tiles * TILE
                     rows = min(TILE, extent - first)
                     begin = line * term[LINE] + first * term[ROW]
@@ -181,9 +187,11 @@ def transposes(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                                     into = unsigned((2 * row + side) * longest)
                                     for k in range(unsigned(term[REACH + side])):
                                         out[at + k] += scale * medium[at + k] * value[into + k]
+                    restore(setting)
             else:
                 pieces, count, wide = (extent + PIECE - 1) // PIECE, term[COUNT], unsigned(PIECE)
                 for piece in prange(term[LINES] * pieces):
+                    setting = flush()
                     line, first = piece // pieces, piece % pieces * PIECE
                     long = unsigned(min(PIECE, extent - first))
                     around, value = np.zeros((count + 2 * far) * PIECE, pml.dtype), np.empty(PIECE, pml.dtype)
@@ -208,6 +216,7 @@ def transposes(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                                 scale = scales[number, target]
                                 for x in range(long):
                                     out[at + x] += scale * medium[at + x] * value[x]
+                    restore(setting)
 
     return transpose
 
@@ -224,6 +233,7 @@ def keeps(dtype: np.dtype[Any], parallel: bool) -> Any:
             along = term[ALONG]
             rows = extent if along else term[COUNT]
             for each in prange(term[LINES] * rows):
+                setting = flush()
                 line, row = each // rows, each % rows
                 begin = line * term[LINE] + row * term[ROW]
                 here = term[MEMORY] + line * term[MEMORY_LINE] + row * pitch
@@ -239,6 +249,7 @@ def keeps(dtype: np.dtype[Any], parallel: bool) -> Any:
                     gain, loss = ab[a + row], ab[a + term[COUNT] + row]
                     for x in range(unsigned(extent)):
                         pml[to + x] = loss * pml[to + x] + gain * field[at + x]
+                restore(setting)
 
     return keep
 
@@ -257,6 +268,7 @@ def fades(dtype: np.dtype[Any], parallel: bool) -> Any:
             field = fields[number]
             deep, beside, along = halves[number, 0], halves[number, 1], unsigned(halves[number, 2] + radius)
             for line in prange((planes - 2 * radius) * lines):
+                setting = flush()
                 z, y = radius + line // lines, aside + line % lines
                 factor, at = g[deep + z] * g[beside + y], unsigned((z * rows + y) * width + radius)
                 if factor != one or ends < 0:
@@ -268,5 +280,6 @@ def fades(dtype: np.dtype[Any], parallel: bool) -> Any:
                     skip = long - unsigned(ends)
                     for x in range(unsigned(ends)):
                         field[at + skip + x] *= g[along + skip + x]
+                restore(setting)
 
     return fade

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.compiled import kept
+from forebay.compiled import apart, kept
 from forebay.errors import WaveError, needs
 
 try:
@@ -16,12 +16,13 @@ except ImportError as error:
     raise WaveError(needs("computing waves", "numba", "wave")) from error
 
 
-def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
+def jit(*, parallel: bool = False, lone: bool = False) -> Callable[[Any], Any]:
     """Compile a function, and keep the result on disk where Numba finds a place that it may write to.
 
     Products and sums are fused where the processor can; beyond that nothing is reordered, so the same loop gives the
     same bits each time. A function must not close over other compiled ones, which differ from process to process and
-    would never be found on disk again.
+    would never be found on disk again. A `lone` one writes no value that it reaches by another of its arrays: it is
+    not asked whether they overlap.
     """
     options: dict[str, Any] = {
         "nogil": True,
@@ -29,6 +30,8 @@ def jit(*, parallel: bool = False) -> Callable[[Any], Any]:
         "fastmath": {"contract"},
         "parallel": parallel,
     }
+    if lone:
+        options["pipeline_class"] = apart()
 
     def compile_(function: Any) -> Any:
         # On disk a function is found by its name, not by its options.

@@ -29,9 +29,9 @@ class Rows:
     word: int = 1
 
     @classmethod
-    def of(cls, width: int, radius: int, word: int, pitch: int) -> "Rows":
-        """Let the computed points of rows begin with a word, and rows be multiples of `pitch`."""
-        before = -radius % word
+    def of(cls, width: int, radius: int, word: int, pitch: int, first: int | None = None) -> "Rows":
+        """Let rows be multiples of `pitch`, and their computed points begin at one of `first`, or of a word."""
+        before = -radius % (first or word)
         return cls(before, -(width + before) % pitch, word)
 
     def shape(self, fields: tuple[int, ...]) -> tuple[int, ...]:

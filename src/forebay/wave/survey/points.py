@@ -107,8 +107,8 @@ def checked_positions(positions: Any, grid: Grid, *, mirrored: bool = True) -> N
     outside = ~((positions >= grid.origin - slack) & (positions <= grid.end + slack)).all(axis=1)
     if outside.any():
         raise WaveError(
-            f"{outside.sum()} of {len(positions)} positions are outside the model, the first at "
-            f"{tuple(positions[outside][0].tolist())}: the grid reaches from {grid.origin} to {grid.end}"
+            f"{outside.sum()} of {len(positions)} positions are outside the model, first number {np.argmax(outside)} "
+            f"at {tuple(positions[outside][0].tolist())}: the grid reaches from {grid.origin} to {grid.end}"
         )
     if mirrored and grid.free_surface and (positions[:, 0] <= grid.origin[0] + slack[0]).any():
         raise WaveError(
