@@ -1,11 +1,12 @@
 """What `bounded` and `dense` promise alike: the arrays they are tried on, and the checks that hold for both."""
 
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from forebay.codec import Encoded
+from forebay.codec import Encoded, get
 from forebay.errors import DeviceError, EncodingError
 
 
@@ -115,6 +116,18 @@ def check_gpu_agrees(codecs, array, cupy, stream):
         codec.decode(there, out, stream=stream)
         stream.sync()
         assert_alike(out.get(), codec.decode(here))
+
+
+def check_fixtures(name):
+    """Decode the small encodings that were made on a GPU and kept."""
+    files = sorted((Path(__file__).parent / "fixtures").glob(f"{name}.npz"))
+    assert files
+    for file in files:
+        with np.load(file) as kept:
+            codec, original, payload = get(str(kept["codec"])), kept["original"], kept["payload"]
+            encoded = Encoded(codec, original.shape, original.dtype, payload, lambda payload=payload: payload.nbytes)
+            assert_alike(codec.decode(encoded), kept["decoded"])
+            assert encoded.to_bytes() == codec.encode(original).to_bytes()
 
 
 def check_compiles(source, arch, defines):

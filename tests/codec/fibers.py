@@ -16,14 +16,13 @@ on_cpu = pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 # those of its block until all have come. Each turn is taken in another order, and warps fall behind at random, so that
 # what is read without waiting for it is not there yet, or not any more.
 FIBERS = r"""
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <random>
 #include <ucontext.h>
-#include <vector>
-using std::max;
-using std::min;
+// <algorithm>, <cmath>, <random> and <vector> would take most of the time to compile.
+extern "C" double fabs(double), fmin(double, double), fmax(double, double), ldexp(double, int);
+extern "C" float fabsf(float), fmaxf(float, float), fminf(float, float);
+template <typename T> static constexpr T max(T a, T b) { return a < b ? b : a; }
+template <typename T> static constexpr T min(T a, T b) { return b < a ? b : a; }
 #define __global__
 #define __device__
 #define __shared__ static
@@ -33,7 +32,7 @@ using std::min;
 struct Index { unsigned x; };
 static Index threadIdx, blockIdx, gridDim;
 static int current, arrived, generation, verdicts[2];
-static struct Fiber { ucontext_t context; std::vector<char> stack; int turns; bool ended; } fibers[1024];
+static struct Fiber { ucontext_t context; char stack[1 << 16]; int turns; bool ended; } fibers[1024];
 static ucontext_t scheduler;
 static unsigned long long posted[1024][2];
 
@@ -98,8 +97,8 @@ static double __hiloint2double(int high, int low) { return bits_of<double>((long
 static float __fadd_rn(float x, float y) { return x + y; }
 static float __fsub_rn(float x, float y) { return x - y; }
 static float __fmul_rn(float x, float y) { return x * y; }
-static float __fmaf_rn(float x, float y, float z) { return std::fmaf(x, y, z); }
-static double __fma_rn(double x, double y, double z) { return std::fma(x, y, z); }
+static float __fmaf_rn(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+static double __fma_rn(double x, double y, double z) { return __builtin_fma(x, y, z); }
 static double __dadd_rn(double x, double y) { return x + y; }
 static double __dsub_rn(double x, double y) { return x - y; }
 static double __dmul_rn(double x, double y) { return x * y; }
@@ -114,15 +113,15 @@ static void (*body_of_threads)();
 static void thread_of() { body_of_threads(); fibers[current].ended = true; wait_a_turn(); }
 static void run_blocks(u blocks, u threads, u seed, void (*body)())
 {
-    std::mt19937 random(seed);
+    const auto random = [&] { return seed = seed * 747796405u + 2891336453u, seed >> 16 ^ seed; };
     body_of_threads = body;
     for (blockIdx.x = 0; blockIdx.x < blocks; ++blockIdx.x) {
         arrived = 0, verdicts[0] = verdicts[1] = 1;
         for (u t = 0; t < threads; ++t) {
             Fiber &fiber = fibers[t];
-            fiber.turns = 0, fiber.ended = false, fiber.stack.resize(1 << 16);
+            fiber.turns = 0, fiber.ended = false;
             getcontext(&fiber.context);
-            fiber.context.uc_stack.ss_sp = fiber.stack.data(), fiber.context.uc_stack.ss_size = fiber.stack.size();
+            fiber.context.uc_stack.ss_sp = fiber.stack, fiber.context.uc_stack.ss_size = sizeof fiber.stack;
             fiber.context.uc_link = nullptr;
             makecontext(&fiber.context, thread_of, 0);
         }

@@ -61,6 +61,30 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
     assert {name.partition(":")[0] for name in measured} >= {"bounded", "lossless"}
 
 
+def test_a_slow_disk_takes_the_codec_of_the_smallest_encodings(tmp_path):
+    start = np.exp(-(GRID[:, None, None] ** 2 + GRID[:, None] ** 2 + GRID**2)).astype(np.float32)
+    budget = fb.Budget(host="1.2MB", disk="20MB")
+    result = fb.reverse(
+        step_forward,
+        lambda record, step: None,
+        (start,),
+        50,
+        budget=budget,
+        record=(0,),
+        codec="auto:1e-3",
+        costs=fb.Costs(forward=0.1, backward=0.1, copy=1e10, disk=fb.Link(3e5, 3e5)),
+        directory=tmp_path,
+    )
+    assert result.plan.codec == "dense:0.001"
+    ratios = {name.partition(":")[0]: cost.ratio for name, cost in result.plan.costs.codecs.items()}
+    assert 4 <= ratios["bounded"] < ratios["dense"] <= 8  # the first steps tell how codecs compare
+    known = {"costs": result.plan.costs, "record_bytes": start.nbytes, "encode_states": False}
+    bounded, dense = (
+        fb.plan(50, start.nbytes, budget, codec=name, **known) for name in ("bounded:0.001", "dense:0.001")
+    )
+    assert dense.seconds < 0.9 * bounded.seconds
+
+
 def test_a_codec_that_does_not_keep_the_error_is_not_chosen(monkeypatch):
     module = import_module("forebay.engine.reverse")  # `forebay.engine.reverse` is the function
     monkeypatch.setattr(module, "choices", lambda asked: ([get("cast:bfloat16"), get("raw")], 1e-4))

@@ -6,13 +6,19 @@ Without a GPU, the decoders are compiled as plain C++ and run thread by thread.
 import ctypes
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codec.bounds import assert_alike, check_compiles, check_damage_on_gpu, check_gpu_agrees, values
+from tests.codec.bounds import (
+    assert_alike,
+    check_compiles,
+    check_damage_on_gpu,
+    check_fixtures,
+    check_gpu_agrees,
+    values,
+)
 from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
@@ -21,7 +27,6 @@ from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
 from forebay.errors import CodecError, EncodingError
 
-FIXTURES = Path(__file__).parent / "fixtures"
 NAMES = ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"]
 SHAPES = [
     (),
@@ -233,14 +238,7 @@ def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
 
 
 def test_encodings_that_a_gpu_made_decode_on_the_cpu():
-    files = sorted(FIXTURES.glob("bounded_*.npz"))
-    assert files
-    for file in files:
-        with np.load(file) as kept:
-            codec, original, payload = get(str(kept["codec"])), kept["original"], kept["payload"]
-            encoded = Encoded(codec, original.shape, original.dtype, payload, lambda payload=payload: payload.nbytes)
-            assert_alike(codec.decode(encoded), kept["decoded"])
-            assert encoded.to_bytes() == codec.encode(original).to_bytes()
+    check_fixtures("bounded_*")
 
 
 @pytest.mark.gpu

@@ -10,7 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.codec.bounds import assert_alike, check_compiles, check_damage_on_gpu, check_gpu_agrees, values
+from tests.codec.bounds import (
+    assert_alike,
+    check_compiles,
+    check_damage_on_gpu,
+    check_fixtures,
+    check_gpu_agrees,
+    values,
+)
 from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
@@ -190,6 +197,11 @@ def test_the_decoder_notices_what_the_cpu_notices(seed, kind, among):
 )
 def test_all_kernels_compile_without_a_gpu(arch, dtype, rank):
     check_compiles(Dense.source, arch, defines(np.dtype(dtype), rank))
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+def test_encodings_that_a_gpu_made_decode_on_the_cpu(dtype):
+    check_fixtures(f"dense_*_{dtype}")
 
 
 @pytest.mark.gpu

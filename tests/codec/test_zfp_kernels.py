@@ -24,13 +24,11 @@ WORDS = (1, 2, 7, 16, 40, 64)
 
 # Every thread of a thread block is a thread of the process; thread blocks come one after the other.
 SHIM = r"""
-#include <algorithm>
 #include <cstring>
 #include <pthread.h>
-#include <thread>
-#include <vector>
-using std::max;
-using std::min;
+// <algorithm>, <thread> and <vector> would take most of the time to compile.
+template <typename T> static T max(T a, T b) { return a < b ? b : a; }
+template <typename T> static T min(T a, T b) { return b < a ? b : a; }
 #define __global__
 #define __device__
 #define __shared__ static
@@ -52,19 +50,31 @@ static unsigned __funnelshift_r(unsigned low, unsigned high, unsigned by)
 static void atomicOr(unsigned *word, unsigned bits) { __atomic_fetch_or(word, bits, __ATOMIC_SEQ_CST); }
 #include SOURCE
 
+template <typename Kernel> struct Part {
+    Kernel kernel;
+    unsigned grid, number;
+};
+template <typename Kernel> static void *run(void *what)
+{
+    const Part<Kernel> part = *static_cast<Part<Kernel> *>(what);
+    threadIdx.x = part.number;
+    for (blockIdx.x = 0; blockIdx.x < part.grid; ++blockIdx.x) {
+        part.kernel();
+        __syncthreads();
+    }
+    return nullptr;
+}
 template <typename Kernel> static void launch(unsigned grid, Kernel kernel)
 {
     pthread_barrier_init(&barrier, nullptr, THREADS);
-    std::vector<std::thread> threads;
-    for (unsigned t = 0; t < THREADS; ++t)
-        threads.emplace_back([=] {
-            threadIdx.x = t;
-            for (blockIdx.x = 0; blockIdx.x < grid; ++blockIdx.x) {
-                kernel();
-                __syncthreads();
-            }
-        });
-    for (auto &one : threads) one.join();
+    pthread_t threads[THREADS];
+    char parts[THREADS][sizeof(Part<Kernel>)] __attribute__((aligned(16)));
+    for (unsigned t = 0; t < THREADS; ++t) {
+        const Part<Kernel> part = {kernel, grid, t};
+        memcpy(parts[t], &part, sizeof(part));
+        pthread_create(&threads[t], nullptr, run<Kernel>, parts[t]);
+    }
+    for (pthread_t one : threads) pthread_join(one, nullptr);
     pthread_barrier_destroy(&barrier);
 }
 extern "C" void encode(unsigned grid, const float *field, u32 *stream, u32 *flag, u32 nx, u32 ny, u32 nz, u32 blocks,

@@ -7,9 +7,9 @@ import numpy as np
 from forebay.codec.bounded.format import RAW
 from forebay.codec.dense.desk import Desk, clear, spot_of
 from forebay.codec.dense.format import ODD, SPOT
-from forebay.codec.dense.model import VALUES, restore
+from forebay.codec.dense.model import PAD, VALUES, restore
 from forebay.codec.dense.planes import measure, unpack
-from forebay.codec.dense.tiles import exists, fresh_of, full, index_of, locate, scatter, surround
+from forebay.codec.dense.tiles import exists, fresh_of, full, index_of, locate, scatter, surround, wipe
 from forebay.codec.dense.top import measure_top, scatter_bricks, unpack_top
 from forebay.codec.dense.words import jit
 
@@ -54,8 +54,7 @@ def decode_top(
             whole = whole and mine >= 0 and mine < np.inf
         if not whole or code == 0:
             damaged += not whole
-            for k in range(VALUES):
-                desk.x[k] = 0
+            clear(desk.x, 0, VALUES)
         scatter_bricks(desk.x, grid, place, rank, known)
     return damaged
 
@@ -102,15 +101,16 @@ def decode_tiles(
             for k in range(outside if whole else 0):
                 whole = whole and told(words, at + used, k) < symbols
         coded = whole and not kept and code != 0
+        if blank and code == 0 and wipe(grid, place, rank, known):
+            continue
         if not whole:
             damaged += 1
             outside = 0
         if not coded and blank:
-            clear(field, cells)
+            clear(field, PAD + cells, VALUES - cells)
         else:
             if not coded:
-                for k in range(VALUES):
-                    desk.steps[k] = 0
+                clear(desk.steps, 0, VALUES)
             careful = outside > 0 or not coded or not full(place)
             restore(desk.steps, rank, desk.coarse, about, mine, careful, field)
         scatter(above, field, grid, place, rank, known)

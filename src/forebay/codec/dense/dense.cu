@@ -13,10 +13,10 @@
 #define RANK 3
 #endif
 #ifndef ENCODE_BLOCKS  // thread blocks a multiprocessor, at least
-#define ENCODE_BLOCKS (DOUBLE ? 3 : 5)
+#define ENCODE_BLOCKS (DOUBLE ? 3 : 6)
 #endif
 #ifndef DECODE_BLOCKS
-#define DECODE_BLOCKS (DOUBLE ? 3 : 6)
+#define DECODE_BLOCKS (DOUBLE ? 3 : 7)
 #endif
 
 #include "../bounded/common.cuh"
@@ -46,15 +46,16 @@ __device__ inline real times(real a, real b) { return __dmul_rn(a, b); }
 __device__ inline real fused(real a, real b, real c) { return __fma_rn(a, b, c); }
 __device__ inline real magnitude(real a) { return fabs(a); }
 __device__ inline real larger(real a, real b) { return fmax(a, b); }
-__device__ inline int integer(real t) { return __double2loint(t); }
+__device__ inline int bits_of(real t) { return __double2loint(t); }
 #else
 __device__ inline real add(real a, real b) { return __fadd_rn(a, b); }
 __device__ inline real times(real a, real b) { return __fmul_rn(a, b); }
 __device__ inline real fused(real a, real b, real c) { return __fmaf_rn(a, b, c); }
 __device__ inline real magnitude(real a) { return fabsf(a); }
 __device__ inline real larger(real a, real b) { return fmaxf(a, b); }
-__device__ inline int integer(real t) { return __float_as_int(t) - ZERO; }
+__device__ inline int bits_of(real t) { return __float_as_int(t); }
 #endif
+// MAGIC plus an integer has it in its lowest bits: the lowest 16 of ZERO are 0.
 constexpr real MAGIC = DOUBLE ? 6755399441055744.0 : 12582912.0;
 
 __device__ inline real none() { return (real)LARGEST * 2; }  // stands for what does not exist, and never fits
@@ -62,6 +63,15 @@ __device__ inline real none() { return (real)LARGEST * 2; }  // stands for what 
 struct __align__(2 * sizeof(real)) Pair {
     real even, odd;
 };
+
+// Floats as one word: the compiler makes two stores of a Pair.
+#if DOUBLE
+__device__ inline void put_pair(real* at, real even, real odd) { *(Pair*)at = Pair{even, odd}; }
+#else
+__device__ inline void put_pair(real* at, real even, real odd) {
+    *(u64*)at = (u32)__float_as_int(even) | (u64)__float_as_int(odd) << 32;
+}
+#endif
 
 // A number, or zero in the place of what is none.
 __device__ inline real number(real x) { return add(x, -x) == 0 ? x : 0; }
@@ -283,10 +293,11 @@ __device__ inline void write_points(real* known, const real* __restrict__ above,
         const bool aligned = ((u64)known | m0 * sizeof(real)) % sizeof(Pair) == 0;
         each_pair(known, tile, cell, m1 * m0, m0, 1, [&](int turn, int kind, real* at) {
             const real even = kind ? value(kind, turn) : old[turn * (RANK > 1 ? n0 : TURN_X)];
+            const real odd = value(kind + 1, turn);
             if (aligned)
-                *(Pair*)at = Pair{even, value(kind + 1, turn)};
+                put_pair(at, even, odd);
             else
-                at[0] = even, at[1] = value(kind + 1, turn);
+                at[0] = even, at[1] = odd;
         });
         return;
     }
@@ -329,7 +340,7 @@ __device__ inline int before(int mine, int* sums, int& total) {
 }
 
 // Symbols as numbers from zero on, and back.
-__device__ inline u32 code_of(int symbol) { return 2 * (u32)(symbol < 0 ? -symbol : symbol) - (symbol < 0); }
+__device__ inline u32 code_of(int symbol) { return (u32)symbol << 1 ^ (u32)(symbol >> 31); }
 __device__ inline int symbol_of(u32 code) { return (int)(code >> 1) ^ -(int)(code & 1); }
 
 // Which groups of a thread's symbols are not all zero, by the bits that tell which symbols are not.
@@ -478,7 +489,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
 #pragma unroll
     for (int k = 0; k < BRICK; ++k) {
         const real x = near[k], t = fused(x, inverse, MAGIC), off = add(t, -MAGIC);
-        quanta[k] = integer(t);
+        quanta[k] = bits_of(t) - ZERO;
         near[k] = times(off, step);
         fits = fits & (magnitude(add(x, -near[k])) < test) & (magnitude(off) < MOST);
     }
@@ -715,8 +726,12 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
 
     // First as if all fitted, which is quick.
-    int symbols[ROWS];
-    u32 exact = 0;
+    u32 symbols[ROWS / 2];  // of 16 bits each
+    u32 exact = 0, mask = 0;
+    const auto keep = [&](int row, real t) {
+        symbols[row / 2] = row % 2 ? (symbols[row / 2] & 0xffff) | (u32)bits_of(t) << 16 : (u32)bits_of(t);
+        mask |= t != MAGIC ? 1u << row : 0;
+    };
     bool careful = !tile.full();
     if (!careful) {
         bool fits = true;
@@ -725,7 +740,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             const int row = row_of(kind, turn);
             const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
             const real near = fused(off, step, guess);
-            symbols[row] = integer(t);
+            keep(row, t);
             fits = fits & (magnitude(add(x, -near)) < test);
             most = larger(most, magnitude(off));
             return near;
@@ -734,6 +749,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
     if (careful) {
         u32 here = 0;
+        mask = 0;
         if (tile.full())  // it is not worth keeping them until here
             each_pair(array, tile, cell, sz, sy, sx, [&](int turn, int kind, const real* at) {
                 if (kind) values[row_of(kind, turn)] = at[0];
@@ -749,7 +765,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
             const real x = values[row], t = fused(add(x, -guess), inverse, MAGIC), off = add(t, -MAGIC);
             const real near = fused(off, step, guess);
             const bool good = magnitude(add(x, -near)) < test && magnitude(off) < MANY;
-            symbols[row] = good ? integer(t) : 0;
+            keep(row, good ? t : MAGIC);
             exact |= good ? 0 : here & 1u << row;
             return good ? near : number(guess);
         });
@@ -765,9 +781,6 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     }
 
     // What is not zero, one after the other, thread by thread.
-    u32 mask = 0;
-#pragma unroll
-    for (int row = 0; row < ROWS; ++row) mask |= symbols[row] ? 1u << row : 0;
     for (int k = threadIdx.x; k < BITS_ROOM; k += THREADS) bits[k] = 0;
     if (threadIdx.x < 16) rest[threadIdx.x] = 0;
     if (threadIdx.x < GROUPS) worth[threadIdx.x] = 0;
@@ -780,6 +793,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
         return;
     }
     u16* list = (u16*)memory;
+    const auto symbol = [&](int row) { return (u16)(symbols[row / 2] >> row % 2 * 16); };
     if (3 * (total >> 18) > WORTH - 4 * THREADS) whole = whole_groups(mask, worth);
     if (whole) {
         const int rows_of_warp = 4 * __popc(whole);
@@ -788,7 +802,7 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
 #pragma unroll
         for (int row = 0; row < ROWS; ++row)
             if (whole >> row / 4 & 1) {
-                list[at] = (u16)code_of(symbols[row]), at += 32;
+                list[at] = symbol(row), at += 32;
                 mask &= ~(1u << row);
             }
         groups = groups_of(mask);
@@ -800,9 +814,10 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     const int mask_bits = told_groups * all_flagged + 4 * (total >> 8 & 0x3ff);
     const bool odd = whole || all_exact;
     u16* next = list + GROUP * __popc(whole) + (earlier >> 18);
+    if (flags)
 #pragma unroll
-    for (int row = 0; row < ROWS; ++row)
-        if (mask >> row & 1) *next++ = (u16)(code_of(symbols[row]) - 1);
+        for (int row = 0; row < ROWS; ++row)
+            if (mask >> row & 1) *next++ = symbol(row);
     if (mask) {
         put(bits, told_groups * (earlier & 0xff), groups, told_groups);
         u32 told = 0;
@@ -813,9 +828,13 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
         put(bits, told_groups * all_flagged + 4 * (earlier >> 8 & 0x3ff), told, count);
     }
     __syncthreads();
-    const int chunks = (listed + 31) / 32;
+    const int chunks = (listed + 31) / 32, entire = GROUP * __popc(whole);
+    const auto code = [&](int chunk) {
+        const int at = chunk * 32 + lane;
+        return at < listed ? code_of((short)list[at]) - (at >= entire) : 0;
+    };
     for (int chunk = warp; chunk < chunks; chunk += WARPS) {
-        const int width = width_of(__reduce_or_sync(ALL, chunk * 32 + lane < listed ? list[chunk * 32 + lane] : 0));
+        const int width = width_of(__reduce_or_sync(ALL, code(chunk)));
         if (lane == 0) {
             widths[chunk] = width;
             put(bits, mask_bits + 4 * chunk, width - 1, 4);
@@ -861,11 +880,11 @@ __device__ inline void encode_tile(const real* __restrict__ array, i64 sz, i64 s
     for (int k = threadIdx.x; k < bit_words; k += THREADS) to[k] = bits[k];
     to += bit_words;
     for (int chunk = warp; chunk < chunks; chunk += WARPS) {
-        const u32 code = chunk * 32 + lane < listed ? list[chunk * 32 + lane] : 0;
+        const u32 mine = code(chunk);
         const int width = widths[chunk];
         u32 word = 0;
         for (int bit = 0; bit < width; ++bit) {
-            const u32 plane = __ballot_sync(ALL, code >> bit & 1);
+            const u32 plane = __ballot_sync(ALL, mine >> bit & 1);
             if (lane == bit) word = plane;
         }
         u32* there = to + chunk_places[chunk];
@@ -1019,10 +1038,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     if (!coded) mask = entire = 0;
     const real* next = list + first;
 #pragma unroll
-    for (int row = 0; row < ROWS; ++row) {
-        values[row] = 0;
-        if (mask >> row & 1) values[row] = *next++;
-    }
+    for (int row = 0; row < ROWS; ++row) values[row] = 0;
+    if (__any_sync(ALL, mask != 0))
+#pragma unroll
+        for (int row = 0; row < ROWS; ++row)
+            if (mask >> row & 1) values[row] = *next++;
     if (entire) {
         next = list + warp * 128 * __popc(entire) + lane;
 #pragma unroll
@@ -1031,13 +1051,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, DECODE_BLOCKS)
     }
     const bool zeros = __syncthreads_and(blank && !coded && !(raw && whole));
     if (!zeros) {
-        const bool careful = exact != 0 || !coded || !tile.full();
-        predict<true>(room, cell, [&](int kind, int turn, real guess) {
-            real& value = values[row_of(kind, turn)];
-            value = fused(value, step, guess);
-            if (careful) value = number(value);
-            return value;
-        });
+        if (exact != 0 || !coded || !tile.full())
+            predict<true>(room, cell, [&](int kind, int turn, real guess) {
+                return values[row_of(kind, turn)] = number(fused(values[row_of(kind, turn)], step, guess));
+            });
+        else
+            predict<false>(room, cell, [&](int kind, int turn, real guess) {
+                return values[row_of(kind, turn)] = fused(values[row_of(kind, turn)], step, guess);
+            });
     }
     if (zeros && !tile.full())
         for (int row = 0; row < ROWS; ++row)

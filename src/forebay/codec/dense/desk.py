@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec.bounded.format import LANES
+from forebay.codec.bounded.rows import fill, store
 from forebay.codec.dense.format import THREADS
-from forebay.codec.dense.model import COARSE, FIELD, PAD, VALUES
+from forebay.codec.dense.model import COARSE, FIELD, VALUES
 from forebay.codec.dense.words import jit
 
 MOST_ROWS = 64
@@ -71,7 +72,7 @@ def spot_of(symbol: int, begins: Any) -> int:
 
 
 @jit
-def clear(field: Any, cells: int) -> None:
-    """Make all new points zero."""
-    for k in range(PAD + cells, PAD + VALUES):
-        field[k] = 0
+def clear(values: Any, first: int, count: int) -> None:
+    """Make so many values zero, from one on; rows at a time, as the compiler would store each by itself."""
+    for k in range(first, first + count, LANES):
+        store(fill(values.dtype.type(0)), values, k)

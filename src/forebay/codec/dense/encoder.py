@@ -165,7 +165,7 @@ def encode_tiles(
         five = numbers[:5]
         outside, used, odd = 0, 0, False
         if blank and nothing(x, cells, five):
-            clear(field, cells)
+            clear(field, PAD + cells, VALUES - cells)
         else:
             if quantise(x, rank, about, five, place, desk):
                 outside = find_exact(desk.unfit, begins, cells, desk.exact)
@@ -202,5 +202,5 @@ def encode_tiles(
                 spot = spot_of(desk.exact[k], begins)
                 known[index_of(spot, rank, place, grid)] = x[spot]
             if kept:
-                clear(field, cells)  # it may hold what is no number
+                clear(field, PAD + cells, VALUES - cells)  # it may hold what is no number
     return at

@@ -7,7 +7,7 @@ import numpy as np
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import bits_of, fill, load, low_words, store
 from forebay.codec.dense.format import LARGEST
-from forebay.codec.dense.words import absolute, below, fused, jit, load_pieces, lowest_of
+from forebay.codec.dense.words import absolute, below, chosen, fused, jit, load_pieces, lowest_of
 
 VALUES = 4096
 """Points of a tile, the old ones included."""
@@ -88,6 +88,13 @@ def predicted(kind: int, row: int, rank: int, coarse: Any, field: Any, about: An
 def finite(value: Any) -> Any:
     """Return a number, or zero in the place of what is none."""
     return value if value - value == 0 else type(value)(0)
+
+
+@jit
+def finite_of(row: Any, like: Any) -> Any:
+    """Return a row with zeros in the place of what is no number."""
+    infinite, zero = type(like)(np.inf), type(like)(0)
+    return chosen(below(absolute(row), fill(infinite)), row, fill(zero))
 
 
 @jit
@@ -173,7 +180,6 @@ def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: 
             at = kind * cells + row * LANES
             guess = predicted(kind, row, rank, coarse, field, about)
             near = fused(load(steps, at), fill(step), guess)
-            store(near, field, PAD + at)
             if careful:
-                for lane in range(LANES):
-                    field[PAD + at + lane] = finite(field[PAD + at + lane])
+                near = finite_of(near, step)
+            store(near, field, PAD + at)

@@ -5,7 +5,17 @@ from typing import Any
 import numpy as np
 
 from forebay.codec.bounded.format import LANES
-from forebay.codec.bounded.rows import any_of, bits_of, fill, load, load_half, prefetch, prefetch_to_write, store
+from forebay.codec.bounded.rows import (
+    any_of,
+    bits_of,
+    fill,
+    load,
+    load_half,
+    prefetch,
+    prefetch_to_write,
+    store,
+    store_halves,
+)
 from forebay.codec.dense.model import PAD, finite
 from forebay.codec.dense.words import jit, load_evens, load_odds, load_pieces, store_pairs
 
@@ -135,6 +145,14 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
     planes, lines = (11, 11) if rank == 3 else (35 if rank == 2 else 1, 1)
     wide = 11 if rank == 3 else 35 if rank == 2 else 2051
     first, at = 1 if x0 < 0 else 0, 0
+    here, plane_apart = ((z0 - 1) * n1 + y0 - 1) * n0 + x0, n1 * n0
+    inside = rank == 3 and min(z0 - 1, y0 - 1, x0) >= 0 and z0 + 10 <= n2 and y0 + 10 <= n1 and x0 + 11 <= n0
+    if inside and here + 10 * (plane_apart + n0) + LANES // 2 <= above.size:
+        for plane in range(11):
+            for line in range(11):
+                store(load_half(above, here + line * plane_apart + plane * n0), coarse, at)
+                at += 12
+        planes = 0
     for plane in range(planes):
         y = y0 + plane - 1 if rank > 1 else 0
         for line in range(lines):
@@ -145,8 +163,8 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
                 by, apart = past(y, n1), n0
             if by:
                 for k in range(wide):
-                    here = begin + min(max(x0 + k, 0), n0 - 1)
-                    coarse[at + k] = onward(above[here], above[here - apart], by)
+                    old = begin + min(max(x0 + k, 0), n0 - 1)
+                    coarse[at + k] = onward(above[old], above[old - apart], by)
             else:
                 if rank == 3 and n0 > 1 and begin + x0 + 17 <= above.size:
                     coarse[at] = above[begin]
@@ -197,6 +215,19 @@ def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: 
                 old = ((z0 + z // 2) * n1 + y0 + y // 2) * n0 + x0
                 for k in range(0, place[5], 2):
                     known[at + k] = above[old + k // 2]
+
+
+@jit
+def wipe(extents: Any, place: Any, rank: int, known: Any) -> bool:
+    """Make the points of a tile zero; tell whether it did, which is for whole tiles of volumes."""
+    if rank < 3 or not full(place):
+        return False
+    zeros = fill(known.dtype.type(0))
+    for z in range(16):
+        for y in range(0, 16, 2):
+            at = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            store_halves(zeros, known, at, at + extents[2])
+    return True
 
 
 @jit

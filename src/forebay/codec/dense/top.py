@@ -13,6 +13,7 @@ from forebay.codec.bounded.rows import any_of, bits_of, fill, load, low_words, s
 from forebay.codec.dense.format import MOST, THREADS
 from forebay.codec.dense.model import EVERY, VALUES
 from forebay.codec.dense.planes import coded_of, symbol_of
+from forebay.codec.dense.tiles import side_of
 from forebay.codec.dense.words import absolute, below, chosen, fused, jit, other_than, reals_of
 
 TOP_HEAD = THREADS // 4
@@ -28,37 +29,37 @@ def brick_of(rank: int) -> tuple[int, int, int]:
 
 
 @jit
-def corner_of(thread: int, rank: int) -> tuple[int, int, int]:
-    """Return where the brick of a thread begins in its tile."""
+def row_of(z: int, y: int, rank: int) -> int:
+    """Return where a line of a tile begins among its bricks; its next points are in the next brick."""
     if rank == 3:
-        return thread // 16 * 2, thread // 4 % 4 * 4, thread % 4 * 4
-    return (0, thread // 8 * 4, thread % 8 * 8) if rank == 2 else (0, 0, thread * 32)
+        return (z // 2 * 16 + y // 4 * 4) * LANES + (z % 2 * 4 + y % 4) * 4
+    return y // 4 * 8 * LANES + y % 4 * 8 if rank == 2 else 0
 
 
 @jit
 def gather_bricks(array: Any, extents: Any, place: Any, rank: int, x: Any) -> None:
     """Copy the points of a tile, brick by brick; for what does not exist, the last along each axis."""
-    sides = brick_of(rank)
-    for thread in range(THREADS):
-        z, y, first = corner_of(thread, rank)
-        for k in range(LANES):
-            slow, middle = z + k // (sides[1] * sides[2]), y + k // sides[2] % sides[1]
-            slow, middle = min(slow, place[3] - 1), min(middle, place[4] - 1)
+    fast = brick_of(rank)[2]
+    for z in range(side_of(rank, 0)):
+        for y in range(side_of(rank, 1)):
+            slow, middle, row = min(z, place[3] - 1), min(y, place[4] - 1), row_of(z, y, rank)
             line = ((place[0] + slow) * extents[1] + place[1] + middle) * extents[2] + place[2]
-            x[thread * LANES + k] = array[line + min(first + k % sides[2], place[5] - 1)]
+            for k in range(0, side_of(rank, 2), fast):
+                for lane in range(fast):
+                    x[row + k // fast * LANES + lane] = array[line + min(k + lane, place[5] - 1)]
 
 
 @jit
 def scatter_bricks(x: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
     """Copy the points of a tile to where they belong."""
-    sides = brick_of(rank)
-    for thread in range(THREADS):
-        z, y, first = corner_of(thread, rank)
-        for k in range(LANES):
-            slow, middle, fast = z + k // (sides[1] * sides[2]), y + k // sides[2] % sides[1], first + k % sides[2]
-            if slow < place[3] and middle < place[4] and fast < place[5]:
-                line = ((place[0] + slow) * extents[1] + place[1] + middle) * extents[2] + place[2]
-                known[line + fast] = x[thread * LANES + k]
+    fast = brick_of(rank)[2]
+    for z in range(place[3]):
+        for y in range(place[4]):
+            line = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            row = row_of(z, y, rank)
+            for k in range(0, place[5], fast):
+                for lane in range(min(fast, place[5] - k)):
+                    known[line + k + lane] = x[row + k // fast * LANES + lane]
 
 
 @jit
