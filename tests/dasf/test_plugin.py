@@ -1,7 +1,9 @@
 """The plugin of DASF pipelines, driven as DASF drives it; DASF itself is not needed."""
 
+import json
 import subprocess
 import sys
+import types
 from dataclasses import dataclass
 
 import numpy as np
@@ -99,6 +101,136 @@ def test_tasks_are_measured():
     assert "Large.transform: " in plugin.table()
 
 
+class LikeZarr(Dataset):
+    """Asks its array whether it is true, as DASF's dataset of Zarr does once it is loaded."""
+
+    def __init__(self, name, root):
+        self._name, self._root_file, self._data, self._chunks = name, str(root), None, None
+
+    @property
+    def shape(self):
+        return self._data.shape if self._data else ()
+
+    def load(self):
+        self._data = np.zeros((4, 5, 6), "float32")
+        return self
+
+
+class Attribute:
+    def transform(self, X):  # noqa: N803
+        return X
+
+
+@pytest.mark.parametrize("zarr_format", [2, 3])
+def test_zarr_of_either_format_is_chunked_and_its_tasks_are_told_with_their_shapes(tmp_path, zarr_format):
+    zarr = pytest.importorskip("zarr")
+    zarr.create_array(tmp_path / "f3", shape=F3, chunks=(64,) * 3, dtype="float32", zarr_format=zarr_format)
+    dataset, attribute, plugin = LikeZarr("f3", tmp_path / "f3"), Attribute(), FootprintPlugin(Known(), "2GB")
+    plugin.on_pipeline_start([])
+    for task, params in ((dataset.load, None), (attribute.transform, {"X": dataset})):
+        plugin.on_task_start(task, params, task.__qualname__)
+        plugin.on_task_end(task, params, task.__qualname__, task(**({"X": dataset} if params else {})))
+    assert dataset._chunks == choose_chunks(Known(), F3, "2GB")
+    assert [task.shapes for task in plugin.tasks] == [(), ((4, 5, 6),)]
+
+
+def test_xarray_is_chunked_by_the_names_of_its_axes(tmp_path):
+    xarray = pytest.importorskip("xarray")
+    pytest.importorskip("scipy")
+    shape = (65, 95, 46)
+    dims = ("iline", "xline", "depth")
+    xarray.Dataset({"amplitude": (dims, np.zeros(shape, "float32"))}).to_netcdf(tmp_path / "f3.nc", engine="scipy")
+    dataset = LikeZarr("f3", tmp_path / "f3.nc")
+    dataset._data_var = "amplitude"
+    FootprintPlugin(Known(), "2MB").set_chunks(dataset)
+    assert dataset._chunks == dict(zip(dims, choose_chunks(Known(), shape, "2MB"), strict=True))
+
+
+def test_hdf5_is_chunked_by_the_array_at_its_path(tmp_path, monkeypatch):
+    class File(dict):
+        def __init__(self, root, mode):
+            super().__init__({"a/b": types.SimpleNamespace(shape=F3)})
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            return None
+
+    monkeypatch.setitem(sys.modules, "h5py", types.SimpleNamespace(File=File))
+    dataset = LikeZarr("f3", tmp_path / "f3.h5")
+    dataset._dataset_path = "a/b"
+    FootprintPlugin(Known(), "2GB").set_chunks(dataset)
+    assert dataset._chunks == choose_chunks(Known(), F3, "2GB")
+
+
+def test_tables_are_left_as_they_are(tmp_path):
+    table, plugin = LikeZarr("table", tmp_path / "table.parquet"), FootprintPlugin(Known(), "2GB")
+    plugin.on_task_start(table.load, None, "load")
+    assert table._chunks is None and not plugin.chunks
+    with pytest.raises(BudgetError, match="no array whose shape is known"):
+        plugin.set_chunks(table)
+
+
+REGISTERED = """
+import sys, types
+
+class PipelinePlugin:
+    pass
+
+dasf, pipeline = types.ModuleType("dasf"), types.ModuleType("dasf.pipeline")
+pipeline.PipelinePlugin, dasf.pipeline = PipelinePlugin, pipeline
+sys.modules |= {"dasf": dasf, "dasf.pipeline": pipeline}
+from forebay.dasf import FootprintPlugin
+
+print(issubclass(FootprintPlugin, PipelinePlugin))
+"""
+
+
+def test_where_dasf_is_it_is_a_plugin_that_register_plugin_takes_for_one():
+    run = subprocess.run([sys.executable, "-c", REGISTERED], capture_output=True, text=True, check=True)
+    assert run.stdout == "True\n"
+
+
+ON_DASK = """
+import json
+import dask.array as da
+import distributed
+import numpy as np
+from forebay.dasf import FootprintPlugin
+
+def work(block):
+    return block + np.ones(2_000_000).sum()
+
+if __name__ == "__main__":
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster),
+    ):
+        plugin = FootprintPlugin(None, "1GB")
+        plugin.on_pipeline_start([])
+        plugin.on_task_start(work, None, "Attribute.transform")
+        result = da.zeros((8, 8), chunks=4).map_blocks(work, dtype=float)
+        plugin.on_task_end(work, None, "Attribute.transform", result)
+        result.compute()
+        print(json.dumps([[block.name, block.count, block.bytes] for block in plugin.blocks()]))
+        print(plugin.tasks[0].layers != frozenset(), "to build a graph" in plugin.table())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
+def test_blocks_are_measured_on_the_workers_that_run_them(tmp_path):
+    pytest.importorskip("distributed")
+    (tmp_path / "script.py").write_text(ON_DASK)
+    run = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    blocks, told = run.stdout.splitlines()
+    ((name, count, peak),) = json.loads(blocks)
+    assert (name, count) == ("Attribute.transform", 4) and 15.8e6 <= peak < 40e6
+    assert told == "True True"
+
+
 def test_a_task_that_fails_is_kept_too():
     plugin = FootprintPlugin(Known(), "2GB")
     pipeline = Pipeline([plugin])
@@ -118,7 +250,8 @@ def test_the_hooks_are_those_that_dasf_calls():
     assert all(callable(getattr(FootprintPlugin, hook)) for hook in hooks)
 
 
-def test_neither_dasf_nor_dask_nor_cubed_is_imported():
+def test_without_dasf_the_door_opens_and_imports_neither_dask_nor_cubed():
     names = ("dasf", "dask", "distributed", "cubed")
-    code = f"import sys, forebay, forebay.dasf; print([name for name in {names} if name in sys.modules])"
+    code = "import sys; sys.modules['dasf'] = None; import forebay, forebay.dasf; "
+    code += f"del sys.modules['dasf']; print([name for name in {names} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -1,8 +1,19 @@
 """Functions whose memory is known by counting, for the tests to learn."""
 
+import multiprocessing
 import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import numpy as np
+
+_pools = []
+
+
+def with_a_pool_that_stays(x):
+    """Keep a pool of processes for later calls, which inherits what is open here."""
+    if not _pools:
+        _pools.append(ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")))
+    return x + _pools[0].submit(int, 3).result()
 
 
 def double(x):
@@ -38,14 +49,54 @@ def returns_nothing(x):
     x *= 2
 
 
-_calls = []
-
-
 def random_memory(x):
     """Take a temporary whose size is a throw of the dice: another one in every call."""
-    _calls.append(x.shape)
-    room = np.ones(int(x.size * np.random.default_rng(len(_calls)).uniform(1, 20)))
+    room = np.ones(int(x.size * np.random.uniform(1, 20)))
     return x + room[0]
+
+
+_pool = []
+
+
+def pooled(x):
+    """Take four times its input from a pool of its own, which gives nothing back, as some allocators do."""
+    if not _pool or len(_pool[0]) < 4 * x.nbytes:
+        _pool[:] = [bytearray(4 * x.nbytes)]
+    return x[:1] * 2
+
+
+_log = []
+
+
+def leaking(x):
+    """Keep a copy of everything it was ever given."""
+    _log.append(x.copy())
+    return x[:1] * 2
+
+
+_threads = []
+
+
+def threaded(x):
+    """Leave a thread behind that further calls need."""
+    if not _threads:
+        _threads.append(ThreadPoolExecutor(1))
+    return _threads[0].submit(double, x).result()
+
+
+def _part(size):
+    return float(np.ones(size).sum())
+
+
+def pool_of_processes(x):
+    """Have two processes take eight bytes an element each."""
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        return np.array(pool.map(_part, [x.size, x.size]))
+
+
+def raveled(x):
+    """Copy what has gaps."""
+    return x.ravel().cumsum()
 
 
 def data_memory(x):

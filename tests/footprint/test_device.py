@@ -84,6 +84,7 @@ def test_peaks_as_allocators_tell_them_are_foreseen(name, monkeypatch):
         """Knows the peaks without running anything."""
 
         gauge_name, exact, resolution, gpu, returned, dtypes = "told", True, 128 * 1024, "H200", "ndarray", ("float32",)
+        apart, makes_views = True, False
 
         def __init__(self, work):
             self.trim = 2 if "gst3d" in work.function.__name__ else 0

@@ -10,6 +10,7 @@ import pytest
 from tests.footprint import functions
 
 import forebay.footprint as footprint
+from forebay.errors import BudgetError
 from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn
 from forebay.footprint.errors import RunError
 from forebay.footprint.measure.conditions import Conditions
@@ -28,6 +29,7 @@ class Pretend:
     """Runs nothing: peaks come from a formula."""
 
     gauge_name, exact, resolution, gpu, returned, dtypes = "pretended", True, BATCH, None, "", ()
+    apart, makes_views = True, False
 
     def __init__(self, peak, seconds=lambda *n: 1e-8 * np.prod(n), output=lambda *n: n, takes=lambda *n: True):
         self.peak, self.seconds, self.output, self.takes = peak, seconds, output, takes
@@ -50,7 +52,7 @@ class Pretend:
 
 def search(pretend, ndim=3, samples=10, target=None, seconds=1000.0, elements=2**24):
     blank = Model("pretended", InputLayout.of(ndim), np.dtype("float32"), (), Conditions("pretended", True, BATCH, ""))
-    limits = Spending(samples, time.perf_counter() + seconds, 0.06, 1, elements, target)
+    limits = Spending(samples, time.perf_counter() + seconds, 0.06, 1, elements, 0.1 * seconds, target)
     return Search(pretend, blank, limits, varied=False).go()
 
 
@@ -215,6 +217,46 @@ def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
     model = search(Pretend(lambda a, b, c: (28 if a * b * c < 100_000 else 20) * a * b * c), target=(400, 500, 300))
     run, true = model.predict((400, 500, 300)), 20 * 400 * 500 * 300
     assert true <= run.upper <= 1.15 * true
+
+
+def test_a_search_that_ends_before_its_axes_were_varied_says_so_and_opens_the_bound():
+    """Shapes of few proportions cannot tell a pairwise distance from what grows with its input."""
+
+    def pairwise(a, b, c):
+        return 8 * a * b * b + 4 * a * b * c
+
+    model = search(Pretend(pairwise), samples=4)
+    assert any("not varied apart" in note for note in model.doubts.notes)
+    assert model.predict((20, 20_000, 40)).upper >= pairwise(20, 20_000, 40)
+    assert not any("not varied apart" in note for note in search(Pretend(pairwise)).doubts.notes)
+
+
+def test_a_search_that_runs_out_of_seconds_says_so():
+    pretend = Pretend(lambda a, b: 16 * a * b)
+    measure = pretend.measure
+    pretend.measure = lambda *asked, **how: (time.sleep(0.3), measure(*asked, **how))[1]
+    model = search(pretend, ndim=2, seconds=1.2)
+    assert any("seconds= ran out after" in note for note in model.notes)
+
+
+SET_UP = {
+    (45, 51): 16384,
+    (126, 142): 3358720,
+    (180, 612): 4100096,
+    (135, 51): 3264512,
+    (511, 577): 5427200,
+    (722, 2442): 17231872,
+    (1021, 1151): 12513280,
+}
+"""peaks of layer_norm and gelu of PyTorch, by VmHWM"""
+
+
+def test_what_a_library_sets_up_for_all_but_the_tiniest_arrays_is_a_constant():
+    samples = tuple(Sample(lengths, peak, 1e-3, None, lengths, "float32") for lengths, peak in SET_UP.items())
+    conditions = Conditions("VmHWM", True, BATCH, "")
+    model = Model("normalised", InputLayout.of(2), np.dtype("float32"), samples, conditions)
+    run, measured = model.predict((5000, 8000)), 323_190_784
+    assert run.bytes == pytest.approx(measured, rel=0.03) and measured <= run.upper <= 1.25 * measured
 
 
 def test_numbers_of_numpy_will_do_and_threads_are_whole():
@@ -404,3 +446,37 @@ def test_a_gauge_that_does_not_exist_is_refused():
 
 def test_errors_of_runs_are_footprint_errors():
     assert issubclass(RunError, FootprintError)
+
+
+def company(**more):
+    """A model of samples that tell more than peaks."""
+    lengths = [(20, 30), (90, 70), (200, 40), (600, 210)]
+    dense = [Sample(n, 8 * n[0] * n[1], 1e-6, None, n, "float32", inputs=4 * n[0] * n[1], **more) for n in lengths]
+    view = replace(dense[-1], host=12 * 600 * 210, strided=True)
+    return Model("scale", InputLayout.of(2), np.dtype("float32"), (*dense, view), Conditions("VmHWM", True, 4096, ""))
+
+
+def test_a_view_with_gaps_is_told_and_asked_for_and_what_chunks_are_planned_for():
+    model = company()
+    dense, view = model.predict((2000, 3000)), model.predict((2000, 3000), views=True)
+    assert dense.bytes == pytest.approx(8 * 6e6, rel=0.02) and view.bytes == pytest.approx(12 * 6e6, rel=0.05)
+    assert view.upper >= 12 * 6e6 and any("view with gaps" in note for note in model.doubts.notes)
+    assert (4 + 12) * np.prod(model.chunks((2000, 3000), "20MB")) <= 20e6
+
+
+def test_memory_that_every_call_keeps_is_told_and_counted_for_all_blocks_of_a_worker():
+    model = company(kept=0)
+    plain = model.chunks((2000, 3000), "60MB")
+    kept = (replace(each, kept=4 * each.lengths[0] * each.lengths[1]) for each in model.samples)
+    leaking = replace(model, samples=tuple(kept))
+    assert leaking.predict((100, 100)).kept == 40_000
+    assert any("keeps 4 bytes an element with every call" in note for note in leaking.doubts.notes)
+    assert np.prod(leaking.chunks((2000, 3000), "60MB")) < np.prod(plain)
+    with pytest.raises(BudgetError, match="kept 24MB"):
+        leaking.chunks((2000, 3000), "23MB")
+
+
+def test_processes_that_a_function_starts_are_told():
+    (note,) = (note for note in company(children=1000, started=True).doubts.notes if "processes" in note)
+    assert "it starts processes" in note
+    assert any("not counted" in note for note in company(started=True).doubts.notes)

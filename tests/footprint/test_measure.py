@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 import types
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from tests.footprint import functions
 from tests.footprint.functions import twice_and_back
 
 from forebay.footprint import FootprintError
@@ -49,6 +51,70 @@ def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_u
     assert first.output_shape == (100, 100, 100) and first.output_dtype == "float32"
     assert runs.gauge_name == "VmHWM" and runs.exact
     assert versions["numpy"] == np.__version__
+
+
+@linux
+@pytest.mark.parametrize(
+    ("function", "bytes_each", "kept"),
+    [
+        (functions.pooled, 16, 0),
+        pytest.param(functions.leaking, 4, 4, marks=pytest.mark.slow),
+        pytest.param(functions.threaded, 4, 0, marks=pytest.mark.slow),
+    ],
+)
+def test_what_a_sample_leaves_behind_hides_nothing_from_the_next(function, bytes_each, kept):
+    """Shared by all samples, a pool took 4 kB for 16 MB; a thread that stays must not stop the forks."""
+    runs = child(function)
+    try:
+        runs.measure((8, 8, 8))
+        samples = [runs.measure((100, 100, 100)) for _ in range(2)]
+    finally:
+        runs.close()
+    assert [sample.host for sample in samples] == pytest.approx([bytes_each * 10**6] * 2, rel=0.04)
+    assert [sample.kept for sample in samples] == pytest.approx([kept * 10**6] * 2, abs=NOISE)
+
+
+@linux
+def test_the_processes_of_a_function_are_counted_with_it():
+    runs = child(functions.pool_of_processes)
+    try:
+        runs.measure((8, 8, 8))
+        sample = runs.measure((200, 100, 100))
+    finally:
+        runs.close()
+    # And what each of the two changes of the pages of Python itself.
+    assert 2 * 16_000_000 - NOISE <= sample.children <= sample.host <= 2 * (16_000_000 + 12_000_000)
+
+
+@linux
+def test_a_function_that_leaves_processes_behind_is_measured_and_they_end_with_the_measuring():
+    psutil = pytest.importorskip("psutil")
+    runs = child(functions.with_a_pool_that_stays)
+    try:
+        runs.measure((8, 8, 8))
+        sample = runs.measure((100, 100, 100))
+        group = os.getpgid(runs._process.pid)
+    finally:
+        runs.close()
+    assert sample.host >= 4_000_000 - NOISE
+    left = []
+    for process in psutil.process_iter():
+        with suppress(OSError, psutil.Error):  # it has ended meanwhile
+            if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
+                left.append(process)
+    assert not left
+
+
+@linux
+@pytest.mark.slow
+def test_views_with_gaps_can_be_measured_too():
+    runs = child(functions.raveled)
+    try:
+        runs.measure((8, 8, 8))
+        dense, view = (runs.measure((100, 100, 100), views=views) for views in (False, True))
+    finally:
+        runs.close()
+    assert (dense.host, view.host) == pytest.approx((4_000_000, 8_000_000), abs=NOISE)
 
 
 def test_tracemalloc_is_labelled_a_lower_bound():

@@ -1,6 +1,7 @@
 """A function over chunks, once those are chosen: how arrays are cut, and what Dask is told of the result."""
 
 import math
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from forebay.errors import BudgetError, PlanError
 from forebay.footprint.chunks.need import ceil
 from forebay.footprint.chunks.plan import ChunkPlan
 from forebay.footprint.chunks.predictor import Predictor
+from forebay.footprint.errors import FootprintWarning
 from forebay.units import to_text
 
 
@@ -119,9 +121,17 @@ class ChunkedCall:
         if self.limits.declared is None:
             yield
             return
-        # Dask's fusion of single tasks drops what tasks carry; that of whole layers, which matters more, keeps it.
-        dask.config.set({"optimization.fuse.active": False})
         need = (self.plan.need.input + self.plan.need.bound) // self.limits.threads
+        fused = dask.config.get("optimization.fuse.active", None) is not False
+        if fused and self.limits.threads * need > self.limits.declared:
+            warnings.warn(
+                f"tasks of {self.key.rpartition('-')[0]} need {to_text(need)} each, of which a worker with "
+                f"{self.limits.threads} threads declares {to_text(self.limits.declared)}: Dask keeps them apart only "
+                "where it does not fuse tasks, so compute the result inside "
+                "dask.config.set({'optimization.fuse.active': False}), or give a smaller budget=",
+                FootprintWarning,
+                stacklevel=4,
+            )
         # A task that asks for more than any worker has would wait for ever: with all of it, it runs alone.
         with annotate(resources={"memory": min(need, self.limits.declared)}):
             yield

@@ -95,9 +95,19 @@ def private_cluster(start: Callable[[Security], Any]) -> Iterator[distributed.Cl
         noise = opened.enter_context(quiet())
         cluster = opened.enter_context(_started(start, temporary_credentials()))
         client = opened.enter_context(distributed.Client(cluster))
-        client.register_plugin(QuietWorker())
+        _quieten(client)
         opened.callback(setattr, noise, "ending", True)
         yield client
+
+
+def _quieten(client: distributed.Client) -> None:
+    """Have workers show what matters, and nothing else; the scheduler tells those that come later."""
+    for _ in range(TRIES):
+        try:
+            client.register_plugin(QuietWorker())
+        except OSError:  # a worker was lost before it had answered
+            continue
+        return
 
 
 def _started(start: Callable[[Security], Any], security: Security) -> Any:

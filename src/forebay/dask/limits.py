@@ -4,6 +4,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import dask.config
 import distributed
@@ -22,6 +23,8 @@ _M_MMAP_THRESHOLD = -3  # of glibc's malloc.h
 SAFE_SHARE = 0.6
 """The share of its memory that a process may use where no threshold says more."""
 _STEPS = 32
+_PROCESS = uuid4().hex
+"""names this process: a worker in another has another name"""
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
     """
     if client is None:
         return _of_this_process()
-    answers = list(ask_workers(client, _describe, functions).values())
+    answers = list(ask_workers(client, _describe, functions, _PROCESS).values())
     if not answers:
         raise BudgetError("the cluster has no workers: start some, or wait for them with client.wait_for_workers(1)")
     tightest = min(answers, key=lambda worker: worker["bytes"] / worker["threads"])
@@ -97,9 +100,10 @@ def _fix_allocation() -> None:
         return
 
 
-def _describe(functions: tuple[Callable[..., Any], ...], dask_worker: Any) -> dict[str, Any]:
+def _describe(functions: tuple[Callable[..., Any], ...], caller: str, dask_worker: Any) -> dict[str, Any]:
     """Return what a worker has; runs there. That the functions arrived has imported their modules: none is called."""
-    _fix_allocation()
+    if caller != _PROCESS:  # workers may be threads of the caller's process, which stays as it is
+        _fix_allocation()
     manager = dask_worker.memory_manager
     fractions = (manager.memory_target_fraction, manager.memory_spill_fraction, manager.memory_pause_fraction)
     share = min((fraction for fraction in fractions if fraction), default=SAFE_SHARE)

@@ -27,6 +27,8 @@ class Estimate:
     """for a function on the device: the likeliest peak on the host beside it"""
     host_upper: int | None = None
     """for a function on the device: the bound of that"""
+    kept: int = 0
+    """bytes by which the process grows with every such run, at most: a leak"""
 
     def binds(self, budget: Budget) -> str:
         """Return which of the tiers of a budget this run fills most.

@@ -196,6 +196,7 @@ class Graph:
             output_dtype=last.output_dtype if last else None,
             seconds=sum(estimate.seconds for estimate in estimates.values()),
             place=self.place,
+            kept=sum(estimate.kept for estimate in estimates.values()),
         )
 
     @property

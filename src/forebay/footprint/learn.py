@@ -23,6 +23,8 @@ SHARE = 0.05
 LEAST = 2**20
 """the largest sample's share of the volume that is asked for; but so many elements it may have in any case: what a
 smaller one needs drowns in the resolution of the measurement"""
+NOTHING = 0.1
+"""the share of the seconds that is too little for another sample: none begins that may take a third of what is left"""
 ELEMENTS = 2**24
 """the most elements of a sample, unless told otherwise"""
 
@@ -109,6 +111,7 @@ def learn(
                 tight,
                 smallest,
                 min(largest or ELEMENTS, ELEMENTS if target is None else _most(layout.volume(target))),
+                NOTHING * seconds,
                 target,
             ),
             varied=features is not None,

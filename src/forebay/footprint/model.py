@@ -55,7 +55,7 @@ class Model(Footprint):
         if not isinstance(count, Integral) or count < 1:
             raise FootprintError(f"threads={threads!r}: give the number of chunks that are worked on at the same time")
         return choose_chunks(
-            for_chunks(self, features),
+            for_chunks(replace(self, views=True), features),  # parts of an array have gaps between their rows
             shape,
             budget,
             threads=threads,

@@ -100,13 +100,19 @@ def model_of(
     """
     dtypes = tuple(np.dtype(array.dtype) for array in arrays)
     if model is not None and not isinstance(model, str | Path):
+        model = _of_views(model)
         return model if len(arrays) == 1 else SameShapeInputs(for_chunks(model), dtypes)
     path = None if model is None else Path(model).resolve()
     if (key, path) not in _MODELS or (path is not None and not path.exists()):
         bound = functools.partial(func, **options) if options else func
-        learned = _load_or_learn(bound, arrays, path, smallest)
+        learned = _of_views(_load_or_learn(bound, arrays, path, smallest))
         _MODELS[key, path] = _MODELS[key, None] = learned if len(arrays) == 1 else SameShapeInputs(learned, dtypes)
     return _MODELS[key, path]
+
+
+def _of_views(model: Predictor) -> Predictor:
+    """Return the model of inputs that have gaps between their rows, as chunks have that are cut from larger ones."""
+    return replace(model, views=True) if isinstance(model, Model) else model
 
 
 def _load_or_learn(func: Callable[..., Any], arrays: tuple[Any, ...], path: Path | None, smallest: int) -> Model:

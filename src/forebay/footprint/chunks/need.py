@@ -26,14 +26,17 @@ class Need:
     """the chunks that halos are cut from: they live as long as the pieces cut from them"""
     waiting: int
     """chunks fetched ahead, and results not yet handed on"""
+    kept: int = 0
+    """what the function has kept of all chunks when the last one is done"""
 
     @property
     def total(self) -> int:
         """All of it."""
-        return self.input + self.bound + self.neighbours + self.waiting
+        return self.input + self.bound + self.neighbours + self.waiting + self.kept
 
     def __str__(self) -> str:
         parts = {"input": self.input, "bound": self.bound, "neighbours": self.neighbours, "waiting": self.waiting}
+        parts["kept"] = self.kept
         return " + ".join(f"{name} {to_text(count)}" for name, count in parts.items() if count)
 
 
@@ -133,6 +136,7 @@ class ChunkProblem:
             # Threads that work side by side share neighbours; there are never more than the array has.
             neighbours=min(self.threads * neighbours, input_bytes(self.model, self.shape)),
             waiting=self.threads * self.waiting * (own + output_bytes(estimate)),
+            kept=estimate.kept * ceil(math.prod(map(ceil, self.shape, chunks)) * self.threads, self.lanes),
         )
 
     def worst(self, chunks: Shape) -> Need:

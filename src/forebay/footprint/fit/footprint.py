@@ -1,7 +1,7 @@
 """The footprint of a function: its peak, output and seconds at any shape, as the samples of it say."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import ceil, prod
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.estimate import Estimate
+from forebay.footprint.fit.company import more_of_views, say_company
 from forebay.footprint.fit.doubts import NOTABLE, Doubts, find_doubts
 from forebay.footprint.fit.inputs import learn_inputs
 from forebay.footprint.fit.output import OutputShape, learn_output
@@ -22,6 +23,8 @@ from forebay.footprint.measure.sample import Sample
 
 POORLY = 25.0
 """a misfit that is worth saying"""
+VARIED = 0.3
+"""how far, in logarithms, samples must lie apart in a direction"""
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,8 @@ class Footprint:
     """that a peak exceeds its bound"""
     notes: tuple[str, ...] = ()
     """what was said while it was learned"""
+    views: bool = False
+    """whether inputs are views with gaps between their elements, as parts of larger arrays are"""
 
     @property
     def ndim(self) -> int:
@@ -61,6 +66,7 @@ class Footprint:
         shape: Shape | Sequence[Shape] | None = None,
         *,
         features: Mapping[str, float] | None = None,
+        views: bool | None = None,
         **shapes: Shape,
     ) -> Estimate:
         """Estimate a run before it happens.
@@ -71,10 +77,13 @@ class Footprint:
             of the input; a list of shapes where there are several inputs, none where they have names
         features
             what the data will have beside its shape, where the model was learned with `features`
+        views
+            whether the inputs are views with gaps between their elements; as the model was told, unless given
         **shapes
             the shape of each input that has a name
         """
-        return self.at(self.layout.flatten(shape, **shapes), features)
+        model = self if views is None else replace(self, views=views)
+        return model.at(self.layout.flatten(shape, **shapes), features)
 
     def at(self, lengths: tuple[int, ...], features: Mapping[str, float] | None = None) -> Estimate:
         """Estimate a run from the lengths of all axes of all inputs, one after the other."""
@@ -88,13 +97,15 @@ class Footprint:
         peak, bound = (float(column[0]) for column in self.main.predict(point, volume, self.risk))
         if self.doubts.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
             bound = max(bound, (1 + self.doubts.relative) * self._worst_ratio * float(volume[0]))
+        bound = max(bound, self._steepest(lengths))
         mean = max(peak, self._least(output))
         beside = None
         if self.device is not None:
             beside = [float(column[0]) for column in self.host.predict(point, volume, self.risk)]
+        more = self._more_of_views * self.input_bytes(lengths) if self.views else 0.0
         return Estimate(
-            bytes=round(mean),
-            upper=ceil(max(bound, mean)),
+            bytes=round(mean + more),
+            upper=ceil(max(bound, mean) + more),
             risk=self.risk,
             output_shape=output,
             output_dtype=self._output_dtype if output is not None else None,
@@ -102,6 +113,7 @@ class Footprint:
             place=self.place,
             host_bytes=None if beside is None else round(beside[0]),
             host_upper=None if beside is None else ceil(beside[1]),
+            kept=ceil(self._kept * float(volume[0])),
         )
 
     def input_bytes(self, shape: Sequence[int]) -> int:
@@ -118,14 +130,14 @@ class Footprint:
     @cached_property
     def host(self) -> Fit:
         """The peaks on the host."""
-        return self._fit([sample.host for sample in self.samples], self.conditions.resolution)
+        return self._fit([sample.host for sample in self._dense], self.conditions.resolution)
 
     @cached_property
     def device(self) -> Fit | None:
         """The peaks on the device; None for a function of the host."""
         if self.place == "host":
             return None
-        return self._fit([sample.device or 0 for sample in self.samples], 512)
+        return self._fit([sample.device or 0 for sample in self._dense], 512)
 
     @property
     def main(self) -> Fit:
@@ -141,15 +153,15 @@ class Footprint:
     @cached_property
     def timing(self) -> Timing:
         """How the seconds follow from it."""
-        seconds = [sample.seconds for sample in self.samples]
-        return learn_timing([sample.lengths for sample in self.samples], seconds, self.layout)
+        seconds = [sample.seconds for sample in self._dense]
+        return learn_timing([sample.lengths for sample in self._dense], seconds, self.layout)
 
     @cached_property
     def doubts(self) -> Doubts:
         """What the samples show that makes predictions uncertain."""
         doubts = find_doubts(
-            self.samples,
-            [sample.peak for sample in self.samples],
+            self._dense,
+            [sample.peak for sample in self._dense],
             self.conditions.resolution if self.place == "host" else 512,
         )
         notes = list(doubts.notes)
@@ -159,7 +171,12 @@ class Footprint:
             notes.append(
                 f"measured by {self.conditions.gauge_name}, which misses the scratch memory of libraries: a lower bound"
             )
-        return Doubts(doubts.relative, tuple(notes))
+        if self._unvaried:
+            notes.append(
+                "the axes of its samples were not varied apart, so that nobody can tell along which its memory grows: "
+                "the bound is as wide as that; allow more samples= or seconds="
+            )
+        return Doubts(doubts.relative, (*notes, *say_company(self.samples, self._more_of_views, self._kept)))
 
     @property
     def _features(self) -> list[str]:
@@ -175,10 +192,10 @@ class Footprint:
         outputs = None
         if output is not None and (output.names != self.layout.axes or len(self.layout.ndims) > 1):
             outputs = lambda lengths: output.volume(lengths[: len(self.layout.axes)])  # noqa: E731
-        doubts = find_doubts(self.samples, peaks, resolution)
+        doubts = find_doubts(self._dense, peaks, resolution)
         return fit(
-            [sample.point for sample in self.samples],
-            [self.layout.volume(sample.lengths) for sample in self.samples],
+            [sample.point for sample in self._dense],
+            [self.layout.volume(sample.lengths) for sample in self._dense],
             peaks,
             candidates(self.layout, self._features, outputs),
             resolution,
@@ -199,9 +216,42 @@ class Footprint:
     @cached_property
     def _worst_ratio(self) -> float:
         """The most bytes per element of any sample that is not tiny."""
-        volumes = [self.layout.volume(sample.lengths) for sample in self.samples]
-        pairs = zip(self.samples, volumes, strict=True)
+        volumes = [self.layout.volume(sample.lengths) for sample in self._dense]
+        pairs = zip(self._dense, volumes, strict=True)
         return max(sample.peak / volume for sample, volume in pairs if volume >= max(volumes) / 16)
+
+    @cached_property
+    def _dense(self) -> tuple[Sample, ...]:
+        """The samples whose inputs had no gaps."""
+        return tuple(sample for sample in self.samples if not sample.strided) or self.samples
+
+    @cached_property
+    def _more_of_views(self) -> float:
+        """The bytes that a view with gaps takes more for each byte of it; 0 where no sample shows any."""
+        return more_of_views(self.samples, self.conditions.resolution)
+
+    @cached_property
+    def _kept(self) -> float:
+        """The bytes per element by which the process grows with every run."""
+        return max(sample.kept / self.layout.volume(sample.lengths) for sample in self.samples)
+
+    @cached_property
+    def _unvaried(self) -> bool:
+        """Whether axes only grew together from sample to sample."""
+        logs = np.log([sample.lengths for sample in self._dense])
+        apart = np.linalg.svd(logs - logs.mean(axis=0), compute_uv=False)
+        return bool((apart > VARIED).sum() < logs.shape[1])
+
+    def _steepest(self, lengths: tuple[int, ...]) -> float:
+        """Return the peak where memory grows with the volume and once more with the axis that exceeds its samples most.
+
+        That is what samples leave possible whose axes were not varied apart; 0 where they were.
+        """
+        if not self._unvaried:
+            return 0.0
+        farthest = np.max([sample.lengths for sample in self._dense], axis=0)
+        growth = max(1.0, float(np.max(np.array(lengths) / farthest)))
+        return growth * self._worst_ratio * self.layout.volume(lengths)
 
     @cached_property
     def _keeps_output(self) -> bool:

@@ -1,11 +1,13 @@
 """The process in which samples run: ``python -m forebay.footprint.measure.child READ WRITE``, started by `process.py`.
 
 The function arrives by cloudpickle over a pipe from the process that started this one; then each request is a list of
-lengths and a seed, and each answer a dict. Only the process that started it ever writes to that pipe.
+lengths, a seed, and what is asked for, and each answer a dict. Only the process that started it writes to that pipe.
 """
 
+import gc
 import io
 import pickle
+import resource
 import sys
 import time
 import traceback
@@ -19,11 +21,14 @@ from typing import Any
 import cloudpickle  # noqa: F401 - loaded before the function, so that it does not count as one of its libraries
 import numpy as np
 
+from forebay.footprint.measure.forked.serving import Answer, Request, way_of
 from forebay.footprint.measure.gauge import DeviceGauge, Gauge, device_gauge, host_gauge
-from forebay.footprint.measure.inputs import InputRecipe
+from forebay.footprint.measure.inputs import InputRecipe, strided
 
 BEFORE = frozenset(sys.modules)
 """what this process needs itself; whatever is loaded later is the function's"""
+KEPT = 4
+"""resolutions that a process may grow by without a word: pages of libraries come one by one"""
 
 
 def main(read: int, write: int) -> None:
@@ -41,23 +46,27 @@ def main(read: int, write: int) -> None:
             break
         except Exception as error:
             answers.send(_failure(error))
+    way = way_of(device is not None or recipe.library == "jax")
     answers.send(
         {
             "gauge_name": host.gauge_name if device is None else f"{device.gauge_name}; host: {host.gauge_name}",
             "exact": host.exact and (device is None or device.exact),
             "resolution": host.resolution,
             "gpu": None if device is None else device.kind,
+            "apart": way.apart,
         }
     )
-    while True:
+
+    def run(request: Request) -> Answer:
+        lengths, seed, asked = request
         try:
-            lengths, seed, measured = requests.recv()
-        except EOFError:
-            return
-        try:
-            answers.send(_run(function, recipe, features, host, device, lengths, seed) if measured else _versions())
+            if asked == "versions":
+                return {"versions": _versions()}
+            return _run(function, recipe, features, host, device, lengths, seed, asked == "strided")
         except Exception as error:
-            answers.send(_failure(error))
+            return _failure(error)
+
+    way.serve(requests, answers, run)
 
 
 def _run(
@@ -68,8 +77,11 @@ def _run(
     device: DeviceGauge | None,
     lengths: tuple[int, ...],
     seed: int,
+    views: bool,
 ) -> dict[str, Any]:
     args, keywords = recipe.make(lengths, seed)
+    if views:
+        args, keywords = tuple(map(strided, args)), {name: strided(array) for name, array in keywords.items()}
     values = _features(features, args, keywords)
     if device is not None:
         device.start()
@@ -88,6 +100,8 @@ def _run(
         compiled = compiled_peak(function, args, keywords)
         on_device = on_device if compiled is None else compiled
     shape, dtype = _output(result)
+    returned = type(result).__name__
+    del result
     return {
         "host": on_host,
         "device": on_device,
@@ -95,10 +109,29 @@ def _run(
         "features": values,
         "output_shape": shape,
         "output_dtype": dtype,
-        "returned": type(result).__name__,
+        "returned": returned,
         "inputs": sum(int(getattr(array, "nbytes", 0)) for array in (*args, *keywords.values())),
         "dtypes": tuple(_output(array)[1] or type(array).__name__ for array in (*args, *keywords.values())),
+        "kept": 0 if device is not None else _kept_by_a_further_call(function, args, keywords, host),
+        "strided": views,
+        "started": bool(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss),
     }
+
+
+def _kept_by_a_further_call(
+    function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any], host: Gauge
+) -> int:
+    """Return the bytes by which the process grows with every call: what only the first one keeps is taken once.
+
+    Where the first has kept nothing that matters, nothing is called again.
+    """
+    if host.kept() <= KEPT * host.resolution:
+        return 0
+    host.start()
+    function(*args, **keywords)
+    gc.collect()
+    kept = host.kept()
+    return kept if kept > KEPT * host.resolution else 0
 
 
 def _waited() -> float:
@@ -140,7 +173,7 @@ def _versions() -> dict[str, str]:
     return {home: version(home) for home in sorted(distributions)}
 
 
-def _failure(error: Exception) -> dict[str, str]:
+def _failure(error: Exception) -> Answer:
     """Return what was raised, and the last lines of where."""
     trace = io.StringIO()
     traceback.print_exception(error, limit=-2, file=trace)

@@ -29,6 +29,8 @@ class Command:
     gpu: None = None
     returned: str = ""
     dtypes: tuple[str, ...] = ()
+    apart: bool = True
+    makes_views: bool = False
 
     def words(self, lengths: tuple[int, ...]) -> list[str]:
         """Return the command's words, with the lengths filled in."""
@@ -50,7 +52,9 @@ class Command:
         program = shutil.which(words[0])
         return Path(program) if program else None
 
-    def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
+    def measure(
+        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+    ) -> Sample:
         """Run the command once."""
         check_platform()
         words = self.words(lengths)

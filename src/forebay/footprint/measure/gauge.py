@@ -23,9 +23,22 @@ class Gauge(Protocol):
     def stop(self) -> int:
         """Return the bytes by which the peak since `start` exceeds what was in use then."""
 
+    def kept(self) -> int:
+        """Return the bytes by which what is in use now exceeds what was in use at `start`, garbage left out."""
 
-class DeviceGauge(Gauge, Protocol):
+
+class DeviceGauge(Protocol):
     """Measures the peak of a library's device memory."""
+
+    gauge_name: str
+    exact: bool
+    resolution: int
+
+    def start(self) -> None:
+        """Forget earlier peaks and note what is in use now."""
+
+    def stop(self) -> int:
+        """Return the bytes by which the peak since `start` exceeds what was in use then."""
 
     present: bool
     """whether there is a device at all"""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -74,10 +75,16 @@ class Child:
         self.exact: bool = answer["exact"]
         self.resolution: int = answer["resolution"]
         self.gpu: str | None = answer["gpu"]
+        self.apart: bool = answer["apart"]
+        self.makes_views: bool = work.recipe.library == "numpy"
 
-    def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
-        """Run the function once on inputs of these lengths."""
-        answer = self._ask((lengths, seed, True), timeout)
+    def measure(
+        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+    ) -> Sample:
+        """Run the function on inputs of these lengths; the first run that succeeds warms up, and is no sample."""
+        answer = self._ask((lengths, seed, "strided" if views else "sample"), timeout)
+        if "ended" in answer:
+            raise FootprintError(self._describe_end(answer["ended"]))
         if "error" in answer:
             raise RunError(f"{self._name} raises at lengths {lengths}: {answer['error']}\n{answer['where']}")
         self.returned, self.dtypes = answer.pop("returned"), answer.pop("dtypes")
@@ -85,19 +92,24 @@ class Child:
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that the function loaded."""
-        answer: dict[str, str] = self._ask(((), 0, False), None)
-        return answer
+        answer = self._ask(((), 0, "versions"), None)
+        versions: dict[str, str] = answer["versions"]
+        return versions
 
     def close(self) -> None:
-        """End the process."""
+        """End the process, and what the function has started."""
         self._requests.close()
         self._answers.close()
-        try:
+        with suppress(subprocess.TimeoutExpired):
             self._process.wait(2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._kill()
+        self._process.wait()
         self._output.close()
+
+    def _kill(self) -> None:
+        """End the process and its forks, which are a group of their own."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
     def _start(self) -> None:
         theirs_in, ours_out = os.pipe()
@@ -110,6 +122,7 @@ class Child:
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,
+            process_group=0,
         )
         os.close(theirs_in)
         os.close(theirs_out)
@@ -125,16 +138,15 @@ class Child:
         try:
             self._requests.send_bytes(message)
             if not self._answers.poll(timeout):
-                self._process.kill()
+                self._kill()
                 raise TimeoutError(f"{self._name} took more than {timeout:.0f} s")
             answer: dict[str, Any] = self._answers.recv()
         except (EOFError, BrokenPipeError, ConnectionResetError):
-            raise FootprintError(self._describe_end()) from None
+            raise FootprintError(self._describe_end(self._process.wait())) from None
         return answer
 
-    def _describe_end(self) -> str:
-        """Return how the process ended, with the last of what it printed."""
-        code = self._process.wait()
+    def _describe_end(self, code: int) -> str:
+        """Return how a process ended, with the last of what it printed."""
         self._output.seek(0)
         output = self._output.read()[-500:].decode(errors="replace").strip()
         if code == -signal.SIGKILL:

@@ -63,3 +63,8 @@ class ResidentGauge:
     def stop(self) -> int:
         """Read the new one."""
         return max(read_status("VmHWM") - self._before, 0)
+
+    def kept(self) -> int:
+        """Read what is resident without garbage."""
+        trim_heap()
+        return max(read_status("VmRSS") - self._before, 0)

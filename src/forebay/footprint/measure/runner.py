@@ -32,8 +32,18 @@ class Runner(Protocol):
     def dtypes(self) -> tuple[str, ...]:
         """The dtypes of all inputs of the latest run; empty where nobody looked."""
 
-    def measure(self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None) -> Sample:
-        """Run the function once on inputs of these lengths."""
+    @property
+    def apart(self) -> bool:
+        """Whether each sample has a process of its own, so that none hides what another left behind."""
+
+    @property
+    def makes_views(self) -> bool:
+        """Whether it can give the function views with gaps between their elements."""
+
+    def measure(
+        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+    ) -> Sample:
+        """Run the function on inputs of these lengths."""
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that the runs loaded, where they are known."""

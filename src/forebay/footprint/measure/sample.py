@@ -24,6 +24,14 @@ class Sample:
     """the least that could have been measured"""
     inputs: int | None = None
     """bytes of all inputs together; None where nobody counted them"""
+    strided: bool = False
+    """whether the inputs were views with gaps between their elements"""
+    kept: int = 0
+    """bytes by which the process grows with every further call"""
+    children: int = 0
+    """bytes of processes that the function started; they are part of the peak on the host"""
+    started: bool = False
+    """whether it started any, seen or not"""
 
     @property
     def peak(self) -> int:

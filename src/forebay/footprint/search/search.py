@@ -26,6 +26,8 @@ REACH = 32.0
 ATTEMPTS = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 16), (8, 16))
 """the sides at which a function is tried that does not run at the first, and what lengths are multiples of there"""
 OVERHEAD = 0.01
+VIEW_FROM = 6
+"""where so many samples may be taken, one of them is a view"""
 
 
 @dataclass
@@ -64,8 +66,14 @@ class Search:
 
     @property
     def samples_left(self) -> int:
-        """Samples that may still be taken."""
-        return self.limits.samples - self.runs
+        """Samples that may still be taken, but for the one that is to be a view."""
+        return self.limits.samples - self.runs - self.view_due
+
+    @property
+    def view_due(self) -> bool:
+        """Whether a sample is kept back for a view with gaps, and has not been taken."""
+        taken = any(sample.strided for sample in self.samples)
+        return self.runner.makes_views and self.limits.samples >= VIEW_FROM and not taken
 
     def go(self) -> Model:
         """Search to the end."""
@@ -75,9 +83,21 @@ class Search:
                 self._try(self._second(side))
             if self.samples_left > 1:
                 self._repeat()
-            self._refine(side)
+            sure = self._refine(side)
+            if not sure and self.seconds_left <= self.limits.least:
+                self.notes.append(
+                    f"its seconds= ran out after {self.runs} samples, before the bound was tight and had foreseen a "
+                    "further one: allow more"
+                )
+            if self.view_due:
+                self._view()
         except TimeoutError as error:
             self.notes.append(f"learning stopped early: {error}")
+        if not self.runner.apart and self.runner.gpu is None and self.blank.conditions.library != "jax":
+            self.notes.append(
+                "it starts threads when it is loaded, so that all samples had to share a process: memory that one of "
+                "them left free there is not seen in the next"
+            )
         if self.refused:
             self.notes.append(f"it raises at some shapes, like {self.refused[0]}: nothing is known of it there")
         if len({sample.lengths for sample in self.samples}) == 1:
@@ -86,6 +106,18 @@ class Search:
                 "more seconds=, or give inputs=, a function that makes its input of any lengths"
             )
         return self.model
+
+    def _view(self) -> None:
+        """Run the largest sample that there is time for again, on a view with gaps, of which it may take a copy."""
+        affordable = [sample for sample in self.samples if 2 * sample.seconds <= max(self.seconds_left, OVERHEAD)]
+        if not affordable:
+            return
+        lengths = max(affordable, key=lambda sample: (self.layout.volume(sample.lengths), sample.peak)).lengths
+        seed = next(sample.seed for sample in affordable if sample.lengths == lengths)
+        try:
+            self.samples.append(self.runner.measure(lengths, seed, self._patience, views=True))
+        except RunError:
+            self.notes.append("it raises where its input is a view with gaps between the elements")
 
     def _second(self, side: float) -> tuple[int, ...]:
         """Return the lengths of the second sample: a step larger than the first, or as far as samples may go."""
@@ -183,8 +215,8 @@ class Search:
                 if not replace(self.blank, samples=tuple(without)).doubts.relative:
                     self.samples = without
 
-    def _refine(self, side: float) -> None:
-        """Stretch each axis once, then go where most is learned, until a tight bound has foreseen a further sample.
+    def _refine(self, side: float) -> bool:
+        """Stretch each axis once, then go where most is learned; return whether a tight bound has foreseen a sample.
 
         After the long shapes comes an even one as large: long ones alone cannot tell n0*n1 from n0^2 + n1^2.
         """
@@ -197,7 +229,7 @@ class Search:
             pool = self._pool(model, side)
             tight = not needed and not even_needed and self._is_tight(model)
             if not pool or (tight and foreseen):
-                return
+                return tight and foreseen
             asked = [proposal for proposal in pool if proposal.lengths == self.limits.target]
             if asked:  # what is small enough to be run needs no foreseeing
                 pool = asked
@@ -219,6 +251,7 @@ class Search:
             if not needed and not confirmed and self.samples_left:
                 confirmed = True
                 self._confirm()
+        return False
 
     def _confirm(self) -> None:
         """Run the largest shape again where runs differed: is it chance? In small ones two may have agreed by luck."""

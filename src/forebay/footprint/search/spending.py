@@ -16,5 +16,7 @@ class Spending:
     """length of an axis"""
     elements: float
     """of a sample, at most"""
+    least: float
+    """seconds left in which nothing more can be learned: a share of all"""
     target: tuple[int, ...] | None
     """the lengths that matter most, where they are known"""
