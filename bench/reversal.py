@@ -29,6 +29,16 @@ REVOLVE = 8
 """Snapshots of Revolve."""
 REPEATS, SHORT = 7, 0.2
 """Runs of a reversal that takes fewer seconds than this."""
+WHAT = {
+    "pageable": "blocking copies, pageable memory",
+    "pinned": "blocking copies, pinned memory",
+    "lru": "Forebay, least recently used leaves",
+    "min": "Forebay, farthest next use leaves",
+    "segments": "Forebay, best segments",
+    "auto": "Forebay, auto",
+    "limit": "its steps and device copies alone",
+}
+"""What each way is to who has not read this file."""
 
 
 class Rows:
@@ -117,6 +127,8 @@ def main(asked: Any, report: Report) -> None:
     report.facts["overhead"] = overhead(steps)
     check(loop, report)
     ratios(report)
+    for row in report.rows:
+        row["what"] = WHAT[row["way"]]
     report.table(
         f"reversal of {steps} steps: pinned / ours, ours / limit",
         "schedule way seconds:s timed_share:.0% times_faster:.3f over_limit:.3f predicted:s over_predicted:.3f stall:s "

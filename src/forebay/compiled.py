@@ -55,6 +55,27 @@ def kept(function: F, **options: Any) -> F:
     return numba.njit(**options)(function)  # type: ignore[no-any-return]
 
 
+@cache
+def apart() -> Any:
+    """Return a compiler for functions of which no array that is written to overlaps another: Numba's `pipeline_class`.
+
+    Loops then need not find out first whether arrays lie apart, and may touch more of them. What is private here was
+    seen in Numba 0.59 to 0.68.
+    """
+    from numba.core.compiler import Compiler
+
+    class Apart(Compiler):  # type: ignore[misc]
+        """Tells LLVM what it tells it of the bodies of parallel loops."""
+
+        def __init__(
+            self, typing: Any, target: Any, library: Any, args: Any, result: Any, flags: Any, own: Any
+        ) -> None:
+            flags.noalias = True
+            super().__init__(typing, target, library, args, result, flags, own)
+
+    return Apart
+
+
 def _check_files(compiled: Any) -> None:
     """Have the files of a function carry checksums: what is damaged or cut short is compiled again, not run.
 

@@ -13,6 +13,8 @@ from secrets import token_hex
 
 UNFINISHED = r"\.[0-9a-f]{8}\."
 """How the name of a file or folder begins, as a regular expression, until it is whole."""
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+"""What a system says where there is no room left."""
 _HERE, _EXCHANGE = -100, 2
 """Of Linux: paths begin at the working directory, and two names change places in one step."""
 

@@ -78,20 +78,16 @@ class ThreadTask(Generic[T]):
         """Tell whether it is over."""
         return self._over
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait, at most some seconds where told, and return its error, if it has one."""
-        if timeout is not None and not self._over:
-            if not self._gate.acquire(timeout=timeout):
-                raise TimeoutError(f"it is not over after {timeout} s")
-            self._gate.release()
+    def exception(self) -> BaseException | None:
+        """Wait, and return its error, if it has one."""
         if not self._over:
             with self._gate:  # and let the next one through
                 pass
         return self._error
 
-    def result(self, timeout: float | None = None) -> T:
+    def result(self) -> T:
         """Wait, and return its value, or raise its error."""
-        if (error := self.exception(timeout)) is None:
+        if (error := self.exception()) is None:
             return self._value  # type: ignore[no-any-return]
         try:
             raise error
@@ -138,7 +134,7 @@ class Workers:
         self._queue: SimpleQueue[ThreadTask[Any] | None] = SimpleQueue()
         self._given: dict[int, ThreadTask[Any]] = {}  # what is in the queue: what one takes out may be lost on the way
         self._idle: SimpleQueue[None] = SimpleQueue()
-        self._threads: list[tuple[threading.Thread, threading.Lock]] = []
+        self._threads: list[WorkerThread] = []
         # Not at the end of the process: whoever closes something then may need the threads.
         weakref.finalize(self, _dismiss, self._queue, count).atexit = False
 
@@ -152,8 +148,12 @@ class Workers:
         try:
             self._idle.get_nowait()
         except Empty:
+            self._threads = [thread for thread in self._threads if not thread.failed]
             if len(self._threads) < self._count:
-                self._start()
+                name = f"{self._name}-{len(self._threads)}"
+                self._threads.append(WorkerThread(name, self._queue, self._given, self._idle, self._begin))
+        for thread in self._threads:
+            thread.start()
         return task
 
     def close(self, *, cancel: bool = False, wait: bool = True) -> None:
@@ -162,39 +162,64 @@ class Workers:
         for task in list(self._given.values()) if cancel else ():
             task.cancel()
         _dismiss(self._queue, len(self._threads))
-        for thread, ended in self._threads if wait else ():
-            with ended:
-                pass
-            if thread.ident is not None:
-                thread.join()
+        for thread in self._threads:
+            thread.start()
+        for thread in self._threads if wait else ():
+            thread.join()
+
+
+class WorkerThread:
+    """A thread that runs tasks; whoever is interrupted on the way to its start has it started later."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: "SimpleQueue[ThreadTask[Any] | None]",
+        given: dict[int, ThreadTask[Any]],
+        idle: "SimpleQueue[None]",
+        begin: Callable[[], Any],
+    ) -> None:
+        self.failed = False
+        """whether the system did not start it"""
+        self._given, self._asked = given, False
+        self._claim, self._ended = threading.Lock(), threading.Lock()
+        self._ended.acquire()
+        # Whoever lets go of it without closing it is not kept from ending.
+        work = partial(_work, queue, given, idle, begin, self._ended)
+        self._thread = threading.Thread(target=work, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Ask for it, unless somebody has who knows that he did."""
+        if self._asked:
+            return
+        try:  # `start` waits for the thread's first word on a condition: not where signals raise
+            start_new_thread(self._start, ())
+        except RuntimeError as error:
+            self._fail(error)
+        self._asked = True
 
     def _start(self) -> None:
-        ended = threading.Lock()
-        ended.acquire()
-        work = partial(_work, self._queue, self._given, self._idle, self._begin, ended)
-        # Whoever lets go of it without closing it is not kept from ending.
-        thread = threading.Thread(target=work, name=f"{self._name}-{len(self._threads)}", daemon=True)
-        self._threads.append((thread, ended))
-        try:  # `start` waits for the thread's first word on a condition: not where signals raise
-            start_new_thread(_started, (thread, self._given, ended))
-        except RuntimeError as error:
-            _fail(self._given, ended, error)
+        """Start it once, however often it was asked for; where the system does not, the tasks that wait for it fail."""
+        if self._claim.acquire(blocking=False):
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._fail(error)
 
+    def _fail(self, cause: RuntimeError) -> None:
+        """Fail what waits for a thread that the system does not start."""
+        self.failed = True
+        error = EngineError(f"the system starts no more threads ({cause}): end others, or raise the limit (ulimit -u)")
+        for task in list(self._given.values()):
+            task.set_exception(error)
+        self._ended.release()
 
-def _started(thread: threading.Thread, given: dict[int, ThreadTask[Any]], ended: threading.Lock) -> None:
-    """Start a thread; where the system gives none, the tasks that wait for it fail."""
-    try:
-        thread.start()
-    except RuntimeError as error:
-        _fail(given, ended, error)
-
-
-def _fail(given: dict[int, ThreadTask[Any]], ended: threading.Lock, cause: RuntimeError) -> None:
-    """Fail what waits for a thread that the system does not start."""
-    error = EngineError(f"the system starts no more threads ({cause}): end others, or raise the limit (ulimit -u)")
-    for task in list(given.values()):
-        task.set_exception(error)
-    ended.release()
+    def join(self) -> None:
+        """Wait until it has ended."""
+        with self._ended:
+            pass
+        if self._thread.ident is not None:
+            self._thread.join()
 
 
 def _work(

@@ -1,3 +1,4 @@
+import ctypes
 import os
 from pathlib import Path
 
@@ -134,20 +135,40 @@ def test_an_error_in_a_source_names_the_file_and_the_line(tmp_path):
         compile_only(source)
 
 
-def test_numbers_take_the_width_that_the_kernel_reads():
-    given = [kernels._argument(*case, "k") for case in ((1, 4), (2**32 - 1, 4), (-1, 8), (True, 1), (0.5, 4), (0.5, 8))]
-    assert [value.dtype.str for value in given] == ["<i4", "<u4", "<i8", "|i1", "<f4", "<f8"]
-    assert kernels._argument(View.at(4096, (3,), "float32"), 8, "k") == 4096
-    assert kernels._argument(np.float32(2), 4, "k").dtype == np.float32
+def bits(value, width):
+    """Return what stands in the place of an argument, after another that was there before."""
+    slots = kernels.Slots("k", (width, 4))
+    for written in (2**7, value):
+        slots.fill((written, 0))
+    where = int(np.ctypeslib.as_array((ctypes.c_uint64 * 2).from_address(slots.pointers))[0])
+    return ctypes.string_at(where, 8)
+
+
+@pytest.mark.parametrize(
+    ("value", "width", "dtype"),
+    [
+        *((1, 4, "i4"), (2**32 - 1, 4, "u4"), (-1, 8, "i8"), (-3, 4, "i4"), (2**64 - 1, 8, "u8"), (True, 1, "i1")),
+        *((0.1, 4, "f4"), (0.1, 8, "f8"), (np.inf, 4, "f4"), (np.float32(0.1), 4, "f4"), (np.int16(-2), 2, "i2")),
+    ],
+)
+def test_numbers_take_the_width_that_the_kernel_reads(value, width, dtype):
+    assert bits(value, width) == np.array(value, dtype).tobytes() + bytes(8 - width)
+
+
+def test_arrays_are_given_as_addresses():
+    assert bits(View.at(4096, (3,), "float32"), 8) == np.array([4096]).tobytes()
 
 
 def test_numbers_of_another_width_are_refused():
     with pytest.raises(TypeError, match="kernel k reads 4 bytes where a float64 was given"):
-        kernels._argument(np.float64(2), 4, "k")
+        bits(np.float64(2), 4)
     with pytest.raises(TypeError, match="gaps"):
-        kernels._argument(View(4096, (3,), np.dtype("float32"), 12, contiguous=False), 8, "k")
-    with pytest.raises(OverflowError):
-        kernels._argument(2**40, 4, "k")
+        bits(View(4096, (3,), np.dtype("float32"), 12, contiguous=False), 8)
+    for value, width in (2**40, 4), (-(2**31) - 1, 4), (2**64, 8), (-129, 1):
+        with pytest.raises(OverflowError, match="cannot hold"):
+            bits(value, width)
+    with pytest.raises(TypeError, match="takes 2 arguments; 1 were given"):
+        kernels.Slots("k", (4, 4)).fill((1,))
 
 
 @pytest.mark.gpu

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from forebay.cuda.available import gpu_count
+from forebay.cuda.available import KEPT_FROM, KEPT_PIECE, gpu_count
 from forebay.errors import DeviceError
 
 pytest.importorskip("cuda.core")
@@ -13,7 +13,8 @@ from cuda.bindings import driver
 
 from forebay.cuda import slab
 from forebay.cuda.copy import copy_async
-from forebay.cuda.slab import DeviceSlab, PinnedSlab, kept_pinned
+from forebay.cuda.driver import current_device, device_memory
+from forebay.cuda.slab import DeviceSlab, PinnedSlab, kept_device, kept_device_bytes, kept_pinned
 
 SIZES = (1, 4095, 4096, 2**21 + 17, 50_000_001)
 
@@ -66,7 +67,7 @@ def test_a_slab_of_one_page_starts_no_threads(registered, monkeypatch):
     def refuse(*_given, **_named):
         raise AssertionError("threads take longer to start than a page to touch")
 
-    monkeypatch.setattr(slab, "ThreadPoolExecutor", refuse)
+    monkeypatch.setattr(slab, "Workers", refuse)
     PinnedSlab(4096).close()
 
 
@@ -168,3 +169,27 @@ def test_the_driver_knows_a_device_slab_until_it_is_closed():
     made.close()
     status, _ = driver.cuPointerGetAttribute(attribute, pointer)
     assert status != driver.CUresult.CUDA_SUCCESS
+
+
+@pytest.mark.gpu
+def test_large_device_memory_is_kept_and_given_up_when_others_ask():
+    stream, nbytes, places = current_device().create_stream(), 5_000_000_001, []
+    for _ in range(2):
+        with kept_device(nbytes, stream) as pointer:
+            places.append(pointer)
+        stream.sync()
+    assert places[0] == places[1] and nbytes <= kept_device_bytes() < nbytes + KEPT_PIECE
+    free = device_memory()[0]
+    with DeviceSlab(free + nbytes // 2):
+        assert kept_device_bytes() < nbytes
+    with kept_device(nbytes, stream), kept_device(KEPT_FROM - 1, stream):
+        assert kept_device_bytes() < KEPT_PIECE
+
+
+@pytest.mark.gpu
+def test_too_much_kept_device_memory_names_the_budget():
+    with (
+        pytest.raises(DeviceError, match="smaller device budget"),
+        kept_device(1 << 50, current_device().create_stream()),
+    ):
+        pass

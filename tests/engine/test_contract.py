@@ -604,6 +604,7 @@ class TestKinds:
             assert seen == [(masked, 4.0 + 2 * t) for t in range(6, -1, -1)]
         finally:
             trees.optree.unregister_pytree_node(masked, namespace=trees.NAMESPACE)
+            trees._registered.discard(masked)
 
     @pytest.mark.parametrize("schedule", PLANS)
     def test_jax_arrays_on_the_host(self, schedule):

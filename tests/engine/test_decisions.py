@@ -15,6 +15,7 @@ from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.engine.resume import decision
 from forebay.engine.spilling.rooms import rooms_of
 from forebay.errors import BudgetError, DiskError, PlanError, StateError
+from forebay.filesystems import spill_directory
 from forebay.machine.packing import Packing
 from forebay.tier.sectors import SECTOR
 
@@ -74,6 +75,27 @@ def test_segments_have_the_costs_of_their_own_steps():
     assert decision._costs_between(even, 0, 3) == even
 
 
+@pytest.mark.parametrize("slots", [3, 5, 6, 7, 8, 9, 12, 70])
+def test_segments_take_a_small_share_of_the_time_and_are_left_where_one_plan_is_quicker(slots, tmp_path):
+    state, costs = (np.zeros(500),), fb.Costs(2.0, 1.0, 1e9)
+
+    def plan(forward, state, steps, **options):
+        return fb.plan(steps, 4096, options["budget"], costs=options["costs"], schedule=options["schedule"]), "a note"
+
+    asked = {"budget": fb.Budget(host=slots * 4096), "costs": costs, "schedule": "auto"}
+    loop = decision.SurvivingLoop(print, print, state, 60, None, {}, asked, plan, None)
+    decided = decision.decide(loop, tmp_path, Layout.of(state), lambda: (0.5, 0))
+    starts, plans = decided["starts"], [fb.Plan.from_json(text) for text in decided["plans"]]
+    assert len(starts) == min(32, int(0.03 * decided["seconds"] / 0.5)) and decided["note"] == "a note"
+    stops = [*starts[1:], 60]
+    numbers = decided["plan numbers"]
+    assert [plans[number].steps for number in numbers] == [b - a for a, b in zip(starts, stops, strict=True)]
+    whole = fb.plan(60, 4096, asked["budget"], costs=costs)
+    in_segments = 2.0 * starts[-1] + sum(plans[number].prediction.seconds for number in numbers)
+    assert (decided["whole"] is not None) == (whole.prediction.seconds < in_segments)
+    assert decided["whole"] in (None, whole.to_json()) and decided["seconds"] == whole.seconds
+
+
 def test_schedules_of_segments_are_known_by_name():
     assert decision._named("revolve:3") == decision._named(fb.Revolve(9, 3)) == "revolve:3"
     for schedule in (None, [1], fb.schedule.Foreign(1, tuple(fb.Revolve(1, 1)))):
@@ -109,11 +131,11 @@ def test_so_many_steps_may_be_recorded_at_once(change, steps, sizes):
 def test_a_request_says_what_it_asks_for():
     plan = fb.plan(8, GB, "9GB", every=4)
     asked = [{"chunk": 4}, {"codec": "lossless"}, {"schedule": "revolve"}, {"plan": plan}]
-    asked += [{"budget": "1GB"}, {"costs": fb.Costs(1, 1, 1)}, {"directory": "/tmp"}]
+    asked += [{"budget": "1GB"}, {"costs": fb.Costs(1, 1, 1)}, {"directory": "/nowhere"}]
     requests = [NOTHING, *(replace(NOTHING, **change) for change in asked)]
     assert [request.asks_for_nothing for request in requests] == [True] + [False] * 4 + [True] * 3
     assert len({request.key() for request in requests}) == len(requests)
-    assert str(requests[-1].where) == "/tmp"
+    assert str(requests[-1].where) == "/nowhere" and NOTHING.where == spill_directory()
     memory = SimpleNamespace(tier="host")
     for request in (*requests[:4], replace(requests[4], chunk=4), replace(requests[4], chunk=9)):
         (replace(request, plan=fb.plan(8, GB, "9GB", every=8)) if request.chunk == 9 else request).check(8, memory)

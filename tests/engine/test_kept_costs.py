@@ -60,6 +60,7 @@ def test_another_budget_is_planned_for_without_timing_anew():
         {"record": (0,)},
         pytest.param({"codec": "cast:float16"}, marks=pytest.mark.slow),
         {"budget": fb.Budget(host="1MB", disk="1MB")},
+        {"synchronous": True},
     ],
     ids=str,
 )
@@ -70,6 +71,18 @@ def test_whatever_costs_depend_on_is_timed_anew(changed):
     loop = Loop()
     fb.prepare(loop.forward, loop.state, STEPS, **{"budget": "1MB", **options}).close()
     assert seen == 0 and loop.advanced > 0
+
+
+def test_a_forward_may_say_that_it_is_synchronous():
+    class Door(Loop):
+        def forward(self, state, start, stop):
+            return super().forward(state, start, stop)
+
+        forward.synchronous = True
+
+    assert [Loop().reverse(signature="halving", synchronous=told)[1] > 0 for told in (None, False)] == [True, False]
+    assert [Door().reverse(signature="halving", synchronous=told)[1] > 0 for told in (None, True)] == [True, False]
+    assert Door().reverse(signature="halving", synchronous=False)[1] == 0
 
 
 def test_arrays_of_another_size_are_timed_anew():

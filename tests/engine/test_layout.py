@@ -75,3 +75,11 @@ def test_a_state_without_arrays_is_refused(tree):
 def test_arrays_begin_at_multiples_of_the_alignment_and_snapshots_fill_sectors():
     layout = Layout.of((A, B, C))
     assert [leaf.offset for leaf in layout.leaves] == [0, 256, 512] and layout.nbytes == 4096
+
+
+def test_what_is_locked_is_seen_and_cannot_be_written_to():
+    already, fresh = A.view(), B.copy()
+    already.flags.writeable = False
+    locked = Layout.of((A, B)).locked((already, fresh))
+    assert locked[0] is already and locked[1].base is fresh and not locked[1].flags.writeable
+    assert fresh.flags.writeable

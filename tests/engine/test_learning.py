@@ -106,7 +106,7 @@ def test_what_needs_the_costs_before_is_refused_in_words(monkeypatch):
     for name, value in (("plan", object()), ("codec", "cast:float16"), ("policy", "lru"), ("resume", "nowhere")):
         with pytest.raises(fb.PlanError, match=f"{name}= needs what steps cost"):
             loop.run("1MB", **{name: value})
-    with pytest.raises(fb.PlanError, match="'weighted:20'"):
+    with pytest.raises(fb.PlanError, match="with step_costs='learn' it is 'auto', or 'weighted:20'"):
         loop.run("1MB", schedule="revolve:3")
     with pytest.raises(fb.PlanError, match="or 'learn'"):
         loop.run("1MB", step_costs="lern")

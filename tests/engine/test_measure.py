@@ -3,7 +3,7 @@
 import threading
 import time
 from dataclasses import asdict
-from statistics import fmean, median
+from statistics import fmean
 from time import sleep
 
 import numpy as np
@@ -111,17 +111,29 @@ def test_links_are_timed_with_what_leaves_room_for_their_buffers(budget, state, 
     assert costing._probe(state, budget) == probe
 
 
-def test_given_costs_of_steps_are_scaled_by_those_that_were_timed():
-    costs = [float(step) for step in range(1, 400)]
-    # Calls of one step, from the second on, or of eight from the third on: the median of their means.
-    assert costing._timed_cost(costs, 1, short=False) == median(costs[1 : 1 + costing.REPEATS])
-    eight = [fmean(costs[2 + 8 * number : 10 + 8 * number]) for number in range(costing.REPEATS)]
-    assert costing.MANY == 8 and costing._timed_cost(costs, 1, short=True) == median(eight)
-    assert costing._timed_cost(costs, 3, short=False) == median(
-        [fmean(costs[3 + 3 * number : 6 + 3 * number]) for number in range(costing.REPEATS)]
-    )
-    assert costing._timed_cost([5.0, 7.0], 2, short=True) == 6.0
-    assert costing._timed_cost([3.0, 0.0, 0.0], 1, short=False) == 1.0
+@pytest.mark.parametrize("every", [1, 3])
+@pytest.mark.parametrize("first", [2.0, 0.5], ids="first step {} ms".format)
+def test_given_costs_of_steps_are_scaled_by_those_that_were_timed(first, every):
+    """A first step of another length than the others decides how they are timed, and nothing else."""
+    milliseconds = [1.0] + [first] * every + [0.6] * every + [0.3] * every + [0.1 + 0.01 * step for step in range(90)]
+    taken = []
+
+    def clock(call):
+        call()
+        return 1e-3 * sum(milliseconds[slice(*taken[-1])])
+
+    def forward(state, start, stop):
+        taken.append((start * every, stop * every))
+        return state
+
+    coarse = costing._in_mean_steps(milliseconds, every)
+    step, _ = Steps(forward, lambda: 0, len(coarse), clock, coarse).typical()
+    assert step / every == pytest.approx(1e-3 * fmean(milliseconds))
+
+
+def test_steps_that_are_said_to_cost_nothing_are_timed_as_any_others():
+    coarse = costing._in_mean_steps([3.0, 0.0, 0.0], 1)
+    assert Steps(lambda state, start, stop: state, lambda: 0, 3, lambda call: call() or 0.5, coarse).typical()[0] == 0.5
 
 
 def test_what_a_reversal_takes_before_its_first_operation_is_part_of_its_start(tmp_path, monkeypatch):

@@ -115,8 +115,10 @@ def test_what_cannot_be_without_an_end_is_refused_in_words():
             run(5, "1MB", **{name: value})
     with pytest.raises(fb.PlanError, match="resume= needs the number of steps"):
         run(5, "1MB", resume="nowhere", adjoint={})
-    with pytest.raises(fb.PlanError, match="'online:20'"):
+    with pytest.raises(fb.PlanError, match="with steps=None it is 'auto', or 'online:20'"):
         run(5, "1MB", schedule="revolve:3")
+    with pytest.raises(fb.PlanError, match="do not say what the link to the disk carries"):
+        run(5, fb.Budget(host="1MB", disk="1MB"), costs=fb.Costs(1.0, 1.0, 1e9))
     with pytest.raises(fb.BudgetError, match="one snapshot: host has"):
         run(5, SNAPSHOT - 1)
     with pytest.raises(fb.BudgetError, match="holds 3 snapshots"):

@@ -1,9 +1,12 @@
 """Loops of unknown end whose snapshots are encoded: exact codecs give every bit back, lossy ones keep their bound."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.codec import Codec
 from tests.engine.loops import COSTS
 from tests.engine.thinning import Thin, ThinLoop
 
@@ -123,3 +126,41 @@ def test_a_codec_that_gains_nothing_is_not_used():
     result = fb.reverse(loop.forward, loop.backward, loop.state, None, budget=9 * WHOLE, codec=Thin(), costs=costs)
     assert result.plan.codec is None and "codec thin is not used" in result.note
     assert loop.seen == EXPECTED("full", 9)
+
+
+class Drifting(Codec):
+    """Adds its bound, 1, to every number."""
+
+    name, lossy = "drifting", True
+
+    def handles(self, dtype):
+        return dtype == np.float64
+
+    def max_bytes(self, shape, dtype):
+        return 8 * int(np.prod(shape))
+
+    def encode_host(self, array, out):
+        out[: array.nbytes].view(np.float64)[:] = array.reshape(-1) + 1
+        return array.nbytes
+
+    def decode_host(self, payload, out):
+        out.reshape(-1)[:] = payload.view(np.float64)
+
+
+@pytest.mark.parametrize("steps", [60, None], ids=["known", "unknown"])
+@pytest.mark.parametrize("snapshots", [2, 4, 80])
+def test_how_many_lossy_encodings_follow_one_another_is_told(steps, snapshots):
+    """Each adds its error to that of the state it was given: the bound of one is not that of what backward sees."""
+
+    def forward(state, start, stop):
+        return fb.Ended(state, 60) if steps is None and stop >= 60 else state
+
+    errors = []
+    costs = replace(COSTS, codecs={"drifting": fb.CodecCost(ratio=2, encode=1e12, decode=1e12)})
+    options = {"budget": f"{40 * (snapshots + 2)}kB", "costs": costs, "codec": Drifting(), "encode_states": True}
+    options |= {"schedule": f"revolve:{snapshots}" if snapshots < 60 else "storeall"} if steps else {}
+    result = fb.reverse(forward, lambda state, step: errors.append(state[0][0]), (np.zeros(4096),), steps, **options)
+    assert result.plan.codec == "drifting" and len(errors) == 60
+    assert result.metrics.generations == max(errors) and (snapshots == 80 or max(errors) > 1)
+    told = f"up to {max(errors):.0f} of them in a row" if max(errors) > 1 else "holds at each save; what"
+    assert told in result.explain()

@@ -6,6 +6,7 @@ import re
 import stat
 import subprocess
 import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -14,6 +15,7 @@ import pytest
 
 import forebay as fb
 from forebay.checksums import checksum_of
+from forebay.engine.resume import segments
 from forebay.engine.resume.files import MAGIC, read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
 from forebay.errors import CorruptionError, DiskError, StateError
@@ -113,6 +115,32 @@ def test_an_interrupted_reversal_goes_on_where_it_was_and_leaves_nothing(expecte
     assert loop.forwards < 35
     assert 0 < result.costs.backward < 1 and "resumed" in result.explain()
     assert not list((tmp_path / "here").iterdir())
+
+
+@pytest.mark.parametrize("every", [1, 7])
+def test_progress_is_shown_from_where_it_was(every, tmp_path, monkeypatch):
+    shown = []
+
+    @contextmanager
+    def progress_bar(title, total, seconds, wanted, done=0):
+        ticks = []
+        yield lambda: ticks.append(title)
+        shown.append((total, done + len(ticks)))
+
+    monkeypatch.setattr(segments, "progress_bar", progress_bar)
+    loop, coarse = Loop(), -(-STEPS // every)
+    loop.interrupt(tmp_path, coarse // 2, every=every)
+    loop.reverse(tmp_path, every=every)
+    assert shown == [(coarse, coarse)]
+
+
+@pytest.mark.parametrize("schedule", ["storeall", "revolve:6"])
+def test_the_turn_is_taken_once_whatever_comes_after_it(schedule, expected, tmp_path):
+    loop, finals = Loop(), []
+    options = {"schedule": schedule, "turn": lambda final: finals.append(final[0].copy())}
+    loop.interrupt(tmp_path, 0, **options)
+    loop.reverse(tmp_path, **options)
+    assert len(finals) == 1 and loop.image.tobytes() == expected.tobytes()
 
 
 @pytest.mark.parametrize("after", [1, 30, 59])
@@ -366,6 +394,7 @@ READ_ONLY = np.broadcast_to(0.0, 50)
         ({"adjoint": {("x", 1): np.zeros(3)}}, "the name .'x', 1.: names of its arrays are texts"),
         ({"adjoint": np.zeros(3)}, r"is a ndarray: give a dict of arrays by name.* or \(save, load\)"),
         ({"adjoint": (print,)}, "not of two functions"),
+        ({"adjoint": (print, 3)}, "not of two functions"),
         ({"every": None}, "every must be a whole number"),
         ({"every": 0}, "every=0: it must be at least 1"),
         ({"step_costs": [1.0] * 59}, "step_costs has 59 numbers, but the loop has 60 steps"),

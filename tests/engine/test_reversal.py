@@ -12,6 +12,7 @@ import pytest
 import forebay as fb
 from forebay.engine.reverse import Options
 from forebay.errors import EngineError
+from forebay.machine import host
 from tests.engine.loops import Loop
 from tests.spills import spills
 
@@ -41,6 +42,22 @@ def waiting(loop, directory, schedule="storeall", **more):
     )
     loop.turn(reversal.forward())
     return reversal
+
+
+def test_time_between_phases_is_the_callers(monkeypatch, tmp_path):
+    passed = [0.0]
+
+    def clock():
+        passed[0] += 1e-6
+        return passed[0]
+
+    monkeypatch.setattr(host, "perf_counter", clock)
+    loop = Loop()
+    reversal = waiting(loop, tmp_path, "revolve:6")
+    for retain in (True, True, False):
+        passed[0] += 1000
+        result = reversal.backward(loop.backward, retain=retain)
+    assert 0 < result.metrics.seconds < 1
 
 
 @pytest.mark.parametrize("schedule", ["storeall", "revolve:6", "twolevel:8,3"])

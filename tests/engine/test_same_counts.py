@@ -1,5 +1,6 @@
 """What a reversal does is counted, and the counts are the same as ever; what its result tells follows from them."""
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -62,6 +63,12 @@ def test_the_counts_of_a_reversal_are_the_same_as_ever(name, tmp_path):
     assert (metrics.hits, metrics.misses, metrics.advanced) == (case.hits, case.misses, case.steps)
     moved = {"down 1": case.down * SNAPSHOT_BYTES, "up 1": case.up * SNAPSHOT_BYTES} if len(case.slots) > 1 else {}
     assert dict(metrics.moved) == moved
+    saves = result.plan.schedule.saves
+    avoided = {"down 1": (saves - case.down) * SNAPSHOT_BYTES, "up 1": case.hits * SNAPSHOT_BYTES} if moved else {}
+    assert dict(metrics.avoided) == avoided
+    # Only a snapshot that is needed again is copied where it is restored; the initial state is copied once.
+    copies = Counter(span.what for span in metrics.timeline if span.lane == "compute")
+    assert (copies["restore"], copies["save"]) == (len(visited) - saves, 1 + saves)
     peak = [snapshots * SNAPSHOT_BYTES for snapshots in case.peak]
     assert dict(metrics.peak) == dict(zip(result.plan.tiers, peak, strict=True))
     spans = [span for span in metrics.timeline if span.what in ("forward", "backward")]
@@ -93,6 +100,11 @@ def test_a_result_sets_what_was_measured_beside_what_was_predicted():
     assert told["forward"][2:] == ["predicted", "20", "ms"] and told["backward"][2:] == ["predicted", "20", "ms"]
 
 
+def test_what_took_no_time_is_not_told():
+    rows = [line.split()[0] for line in result_of(seconds=0.0).explain().splitlines()]
+    assert "whole" in rows and "stall" not in rows
+
+
 def test_a_part_of_a_reversal_is_compared_with_its_part_of_the_prediction():
     told = replace(result_of(), steps=5).explain()
     assert "predicted 5 ms" in told and "predicted 20 ms" not in told
@@ -102,7 +114,8 @@ def test_a_result_tells_of_errors_and_of_plans_that_were_left():
     sample = Distortion(3, 0.1, 0.25, 40.0, 0.9)
     told = result_of(samples=[sample, sample._replace(relative=0.125)]).explain()
     assert "errors         0.25  of the range at most, in bricks of 2 sampled steps" in told
-    assert "the codec's bound holds at each save" in told
+    assert "the codec's bound holds at each save; what" in result_of(generations=1).explain()
+    assert "the codec's bound holds at each save, up to 3 of them in a row; what" in result_of(generations=3).explain()
     told = result_of(replanned=1, spilled=4, advanced=30).explain()
     assert "the loop went forward 1.50 times over its steps" in told and "moved down" not in told
     assert "4 times one was moved down" in result_of(spilled=4).explain()

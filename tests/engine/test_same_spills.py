@@ -13,7 +13,10 @@ import pytest
 
 import forebay as fb
 from forebay.codec import register, registry
+from forebay.engine.spilling import room_making
 from forebay.engine.spilling.thinning import SnapshotSizes, forward_steps, next_save, spares
+from tests.engine.test_online_encoded import FILLINGS as ENDLESS
+from tests.engine.test_online_encoded import reverse as endless
 from tests.engine.test_replanning import FILLINGS as LONG_FILLINGS
 from tests.engine.test_replanning import SIZE, reverse
 from tests.engine.test_spilling import CONFIGURATIONS, FILLINGS, run
@@ -29,6 +32,7 @@ def counted(metrics):
     return [
         *(getattr(metrics, name) for name in names),
         sorted(metrics.moved.items()),
+        sorted(metrics.avoided.items()),
         sorted(metrics.peak.items()),
         ratios,
     ]
@@ -43,6 +47,15 @@ def long_run(filling, ratio, host, disk, record, slots):
         return counted(reverse(ThinLoop(LONG_FILLINGS[filling]), ratio, budget, **options).metrics)
     finally:
         del registry._registered["thin"]
+
+
+def dear_moves(*arguments):
+    """Do the same where snapshots are moved together for no more bytes than were saved twice."""
+    freely, room_making.FREELY_MOVED = room_making.FREELY_MOVED, 0
+    try:
+        return long_run(*arguments)
+    finally:
+        room_making.FREELY_MOVED = freely
 
 
 def sizes(seed):
@@ -81,9 +94,18 @@ def cases():
         ("small at last", 8.0, 5, 3, (0, 1), None),
         ("always small", 2.0, 7, 0, None, 3),
         ("never small", 20.0, 4, 0, (0, 1), None),
+        ("never small", 3.0, 5, 6, None, None),
+        ("small at first", 20.0, 12, 0, (0, 1), None),
+        ("growing", 20.0, 7, 5, (0, 1), None),
+        ("small at last", 1.5, 9, 0, None, None),
     )
     for arguments in runs:
         yield f"long {arguments}", lambda arguments=arguments: long_run(*arguments)
+    for arguments in (runs[0], ("small at first", 20.0, 12, 0, (0, 1), None)):
+        yield f"dear moves {arguments}", lambda arguments=arguments: dear_moves(*arguments)
+    for number, (filling, tiers) in enumerate(product(ENDLESS, ((5,), (12,), (4, 5)))):
+        arguments = (filling, 60 + number, tiers, (4.0, 8.0, 50.0)[number % 3])
+        yield f"endless {arguments}", lambda arguments=arguments: counted(endless(*arguments).metrics)
     for seed in range(4):
         yield f"sizes {seed}", lambda seed=seed: sizes(seed)
         yield f"places {seed}", lambda seed=seed: places(seed)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.codec import quality
 from forebay.engine.layout import Layout
 from forebay.engine.sampling import Sampler
 
@@ -21,6 +22,7 @@ def reverse(growth, **arguments):
     errors = {}
 
     def forward(state, start, stop):
+        assert start < stop
         for _ in range(start, stop):
             state = (state[0] * np.float32(growth), state[1] + 1)
         return state
@@ -63,6 +65,59 @@ def test_what_is_exact_has_no_error():
     tree["u"][0, 0, 0, 0] = 1
     sampler = Sampler(Layout.of(tree), 3)
     assert list(sampler.stops(0, 2)) == [0, 1] and list(sampler.stops(0, 3)) == [2]
+
+
+def test_the_worst_of_all_arrays_is_told_each_by_its_own_range():
+    smooth, flat = np.add.outer(np.arange(8.0), np.arange(8.0)), np.full((8, 8), 4.0)
+    tree = {"wide": smooth, "narrow": smooth / 100, "flat": flat, "whole": np.arange(64).reshape(8, 8)}
+    errors = {"wide": 0.7, "narrow": 0.014, "flat": 0.1, "whole": 3}
+    sampler = Sampler(Layout.of(tree), 1)
+    assert list(sampler.stops(0, 1)) == [0]
+    sampler.keep(0, tree)
+    sampler.see(1, tree)  # of a step that is no sampled one
+    checks = np.where(np.add.outer(np.arange(8), np.arange(8)) % 2, 1, -1)
+    seen = {name: tree[name] + (error * checks).astype(tree[name].dtype) for name, error in errors.items()}
+    sampler.see(0, seen)
+    (sample,) = sampler.samples()
+    assert (sample.step, sample.max_error, sample.relative) == (0, pytest.approx(0.7), pytest.approx(0.1))
+    assert sample.psnr == pytest.approx(20.0)
+    alike = [
+        quality.ssim(tree[name], seen[name], 7, span) for name, span in (("wide", 14), ("narrow", 0.14), ("flat", 4))
+    ]
+    assert sample.ssim == pytest.approx(min(alike)) and len({round(each, 3) for each in alike}) == 3
+
+
+def test_of_a_large_array_a_few_bricks_are_looked_at():
+    field = np.add.outer(np.arange(200.0), np.arange(200.0))
+    for wrong, found in ((np.s_[:], True), (np.s_[::199, ::199], False)):
+        seen = field.copy()
+        seen[wrong] += 0.5
+        sampler = Sampler(Layout.of((field,)), 1)
+        sampler.keep(0, (field,))
+        sampler.see(0, (seen,))
+        assert sampler.samples()[0].max_error == (0.5 if found else 0.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "window"), [((8, 8), 7), ((7, 9), 7), ((5, 9), 5), ((4, 9), 3), ((3, 3), 3), ((2, 9), None), ((1, 9), 7)]
+)
+def test_likeness_is_told_in_windows_that_fit_into_an_array(shape, window):
+    field = np.add.outer(np.arange(float(shape[0])), np.arange(float(shape[1])) ** 2)
+    seen = field + 0.3 * np.where(np.add.outer(*map(np.arange, shape)) % 2, 1, -1)
+    sampler = Sampler(Layout.of((field,)), 1)
+    sampler.keep(0, (field,))
+    sampler.see(0, (seen,))
+    expected = 1.0 if window is None else quality.ssim(field, seen, window, np.ptp(field))
+    assert sampler.samples()[0].ssim == pytest.approx(expected) and (expected < 1) == (window is not None)
+
+
+def test_the_range_of_an_array_is_that_of_its_first_pass():
+    for spread, relative in ((2.0, 0.05), (0.0, 0.025)):  # the size counts where all values are the same
+        field = np.array([[4.0, 4.0 - spread]] * 3)
+        sampler = Sampler(Layout.of((field,)), 1)
+        sampler.keep(0, (field,))
+        sampler.see(0, (field + 0.1,))
+        assert sampler.samples()[0].relative == pytest.approx(relative)
 
 
 @pytest.mark.parametrize("more", [np.array(0.5), np.array([0.5]), np.full((1, 1), 0.5), np.array([0.5, 0.3])], ids=str)

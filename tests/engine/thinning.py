@@ -40,6 +40,7 @@ class ThinLoop:
         self.seen = []
 
     def forward(self, state, start, stop):
+        assert start < stop
         u, v, count = (array.copy() for array in state)
         for step in range(start, stop):
             reach = min(POINTS, 1 + int(self.filling(step) * POINTS))

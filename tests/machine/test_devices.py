@@ -15,7 +15,7 @@ from forebay.errors import StateError
 pytest.importorskip("cuda.core")
 
 from forebay.cuda import driver
-from forebay.machine import cuda, cuda_reversal
+from forebay.machine import cuda, cuda_clock, cuda_reversal
 from forebay.machine.arrays import cupy_arrays
 
 
@@ -131,8 +131,8 @@ def streams(monkeypatch, gpus):
     monkeypatch.setattr(cuda, "kept_streams", streams_here)
     monkeypatch.setattr(cuda_reversal, "callers_streams", lambda device: ())
     monkeypatch.setattr(cuda_reversal, "current", nullcontext)
-    monkeypatch.setattr(cuda, "spare_events", list)
-    monkeypatch.setattr(cuda, "Mark", Moment)
+    monkeypatch.setattr(cuda_clock, "spare_events", list)
+    monkeypatch.setattr(cuda_clock, "Mark", Moment)
     return made_on
 
 

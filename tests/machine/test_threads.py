@@ -59,7 +59,7 @@ def refuse():
 
 def settled(lanes, lane="down 1"):
     """Wait until a lane has done what it was given."""
-    lanes.submit(lane, nothing).result(60)
+    lanes.submit(lane, nothing).result()
 
 
 def test_a_transfer_that_ends_well_is_told(lanes):
@@ -71,7 +71,7 @@ def test_a_transfer_that_ends_well_is_told(lanes):
     assert {(step, data.sum()) for step, data in lanes.disk.asked} == {(3, 8), (4, 0)}
     for transfer in lanes.disk.transfers:
         transfer.set_result(None)
-    down.result(60), up.result(60)
+    down.result(), up.result()
     assert sorted(about[:3] for about in lanes.told) == [("down 1", "store", 3), ("up 1", "fetch", 4)]
     lanes.finish()
 
@@ -84,7 +84,7 @@ def test_what_goes_wrong_with_a_transfer_is_raised_by_its_end_and_by_the_end_of_
     assert len(lanes.disk.asked) == (where == "transfer")
     if where == "transfer":
         lanes.disk.transfers[0].set_exception(ZeroDivisionError("refused"))
-    for wait in (lambda: end.result(60), lambda: lanes.finish()):
+    for wait in (lambda: end.result(), lambda: lanes.finish()):
         with pytest.raises(ZeroDivisionError, match="refused"):
             wait()
     assert not lanes.told
@@ -108,7 +108,7 @@ def test_few_transfers_of_a_lane_are_under_way_at_once(lanes):
     for transfer in lanes.disk.transfers[1:]:
         transfer.set_result(None)
     for end in ends:
-        end.result(60)
+        end.result()
     # Time on the lane begins where the transfer before it ended.
     starts = [start for *_, start in lanes.told]
     assert starts == sorted(starts) and starts[2] > starts[1] > starts[0]
@@ -132,7 +132,7 @@ def test_a_snapshot_that_nobody_reads_is_dropped_after_it_was_written(lanes):
     lanes.drop("down 1", 3, [])
     assert not lanes.disk.dropped
     lanes.disk.transfers[0].set_result(None)
-    written.result(60)
+    written.result()
     lanes.finish()
     assert lanes.disk.dropped == [3]
 
@@ -144,7 +144,7 @@ def test_nobody_waits_for_ever_for_a_lane_that_is_shut_down(lanes):
     closing = threading.Thread(target=lanes.close)
     closing.start()
     with pytest.raises(CancelledError):
-        end.result(60)
+        end.result()
     held.set()
     closing.join()
 

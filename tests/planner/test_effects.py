@@ -166,7 +166,7 @@ MIB = 2**20
 
 
 @pytest.mark.parametrize(
-    ("budget", "overhead", "slots"), [(32, 4, 32), (33, 4, 32), (36, 4, 32), (37, 4, 33), (40, 0, 40)]
+    ("budget", "overhead", "slots"), [(3, 4, 3), (4, 4, 4), (5, 4, 4), (8, 4, 4), (9, 4, 5), (40, 4, 36), (40, 0, 40)]
 )
 def test_what_a_driver_takes_is_left_free(budget, overhead, slots):
     plan = fb.plan(50, MIB, budget * MIB, overhead=overhead * MIB, schedule="revolve")
@@ -180,6 +180,15 @@ def test_the_smallest_budget_that_works_counts_what_a_driver_takes():
     with pytest.raises(fb.BudgetError, match=f"{44 * MIB} bytes"):
         plan(43 * MIB)
     assert plan(44 * MIB).slots == (40,)
+
+
+@pytest.mark.parametrize("ahead", [True, False])
+@pytest.mark.parametrize("budget", [fb.Budget(device=9), fb.Budget(device=4, host=9)], ids=str)
+def test_a_reversal_takes_its_start_whether_anything_moves_or_not(budget, ahead):
+    costs = fb.Costs(1.0, 1.0, 1e9, host=fb.Link(1.0, 1.0), operations=HostCost(save=0.1, call=2.0, ahead=ahead))
+    later = replace(costs, operations=replace(costs.operations, start=50.0))
+    seconds = [fb.plan(30, 1, budget, costs=each, schedule="revolve:9").seconds for each in (costs, later)]
+    assert seconds[1] == pytest.approx(seconds[0] + 50)
 
 
 def test_the_host_keeps_pace_with_what_stands_for_other_actions():

@@ -5,17 +5,20 @@ Little is planned: what is taken mostly fails later, for its budget, which holds
 
 import json
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from math import inf, nan
+from random import Random
 
 import pytest
 
 import forebay as fb
+from forebay.planner.choose import operations_of
 from forebay.planner.costs import CodecCost, HostCost, assumed_costs, check_number
 from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_budget, check_step_costs, with_step_costs
+from forebay.planner.search.bounds import in_last_tier
 from forebay.planner.search.hierarchies import Recipe
-from forebay.planner.simulate import Work
-from forebay.schedule import Hierarchical, Level
+from forebay.planner.simulate import BOUNDLESS, Work, simulate
+from forebay.schedule import Hierarchical, Level, named
 from forebay.units import MOST_BYTES
 
 NOTHING = {"state_bytes": 1, "budget": fb.Budget(device=0)}
@@ -109,7 +112,7 @@ def test_costs_of_equal_steps_are_none():
 def test_a_machine_that_does_not_suit_the_budget_is_told_with_those_that_do():
     with pytest.raises(fb.PlanError, match=r"starts with the host.*or one of the machines laptop$"):
         assumed_costs("v100", 1, "host")
-    with pytest.raises(fb.PlanError, match=r"starts with the device.*or one of the machines h200, v100$"):
+    with pytest.raises(fb.PlanError, match=r"starts with the device.*or one of the machines h200, v100, "):
         assumed_costs("laptop", 1, "device")
     assert assumed_costs(None, 1, "host").assumed == "laptop" and assumed_costs(None, 1, "device").assumed == "h200"
 
@@ -128,6 +131,7 @@ def moving_plan():
         ({"keep": "foo"}, "keep, snapshot_bytes"),
         ({"keep": "records"}, "keep, snapshot_bytes"),
         ({"every": 31}, "every, schedule"),
+        ({"every": 0}, "every"),
         ({"reversals": 0}, "reversals"),
         ({"schedule": fb.Revolve(31, 9)}, "schedule"),
         ({"schedule": fb.Revolve(30, 8)}, "schedule"),
@@ -159,6 +163,34 @@ def test_where_the_last_tier_has_room_for_all_nothing_is_simulated():
         fb.plan(10**9, 10**9, "1GB", schedule="storeall")
     with pytest.raises(fb.BudgetError, match="needs 20GB "):
         fb.plan(10**9, 10**9, "1GB", schedule="revolve:20")
+
+
+def test_where_the_tiers_have_too_little_room_nothing_is_simulated():
+    """However long the loop: what goes down at most follows from the schedule, too."""
+    for schedule in ("revolve:50", "twolevel:1000,20", "hierarchical:10,40@5"):
+        with pytest.raises(fb.BudgetError, match=f"the .* snapshots that {schedule} puts there: host has 20GB"):
+            fb.plan(10**9, 10**9, fb.Budget(device="10GB", host="20GB"), schedule=schedule)
+    with pytest.raises(fb.BudgetError, match=r"the 36 snapshots .* disk has 30GB"):  # 4 stay on the host
+        fb.plan(10**9, 10**9, fb.Budget(device="10GB", host="5GB", disk="30GB"), schedule="revolve:50")
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_what_the_last_tier_holds_is_what_a_simulation_finds_there(seed):
+    draw = Random(seed)
+    steps, few = draw.randint(1, 60), partial(draw.randint, 1)
+    interval = few(steps)
+    names = {
+        "revolve": f"{few(min(12, steps))}",
+        "twolevel": f"{interval},{few(min(7, interval)) - 1}",
+        "uniform": f"{few(min(20, steps))}",
+        "hierarchical": f"{few(min(5, steps))},{few(min(9, steps))}@{draw.choice((0.1, 1, 5, 30))}",
+    }
+    family = draw.choice([*names, "storeall"])
+    schedule = named(f"{family}:{names[family]}" if family in names else family, steps)
+    slots = tuple(few(6) for _ in range(few(3)))
+    links = tuple(draw.choice((0.1, 1, 10)) for _ in slots[1:])
+    found = simulate(operations_of(schedule, slots, "min"), (*slots[:-1], BOUNDLESS), Work(1, 1, 0, 0, 0, links, links))
+    assert in_last_tier(schedule, slots, "min") == found.peak[-1]
 
 
 @pytest.mark.parametrize(

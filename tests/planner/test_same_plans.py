@@ -222,8 +222,8 @@ def stacked(seed):
     """Which operations are left of a schedule where those that move nothing are put together, and what moves."""
     schedule, slots, work, _ = drawn(seed)
     levels = named(f"hierarchical:{slots[0]},{min(9, schedule.steps)}@{0.5 + seed}", schedule.steps)
-    listed = [Coarse(work, slots[0] + more).operations(each) for each in (schedule, levels) for more in (0, 2)]
-    moved = [reside_stack(operations, slots[0]) for operations in listed[::2]]
+    listed = [list(Coarse(work, slots[0] + more).operations(each)) for each in (schedule, levels) for more in (0, 2)]
+    moved = [list(reside_stack(operations, slots[0])) for operations in listed[::2]]
     return [[len(each), checksum([str(type(operation)) for operation in each])] for each in (*listed, *moved)]
 
 

@@ -83,6 +83,7 @@ def test_a_reversal_over_unequal_steps_is_bit_equal():
         return np.array(states), result
 
     everything, _ = run(schedule="storeall", budget="1MB")
-    states, result = run(budget="20kB", step_costs=uneven("spikes", 60))
+    costs = fb.Costs(1e-3, 1e-3, 1e9)
+    states, result = run(budget="20kB", step_costs=uneven("spikes", 60), costs=costs)
     assert np.array_equal(states, everything)
     assert str(result.plan.schedule).startswith("weighted:")

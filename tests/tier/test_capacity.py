@@ -1,4 +1,5 @@
 import mmap
+from pathlib import Path
 
 import pytest
 
@@ -129,3 +130,11 @@ def test_a_budget_that_is_just_there_is_taken_as_it_is():
     budget = Budget(host=1000)
     assert less_of_host(budget, 1000) == (budget, "")
     assert less_of_host(budget, 999)[0] == Budget(host=999)
+
+
+def test_what_is_free_is_known_where_the_system_tells():
+    if not Path("/proc/meminfo").exists():
+        assert capacity.free_host_bytes() is None
+    else:
+        assert 0 < capacity.free_host_bytes() <= host_capacity().total
+    assert capacity.PIECE == 2 * 1024 * 1024

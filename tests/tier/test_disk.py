@@ -40,7 +40,7 @@ def snapshot(size: int, seed: int = 0, *, shift: int = 0) -> NDArray[np.uint8]:
 
 def fetch(disk: Disk, step: int, size: int) -> NDArray[np.uint8]:
     out = np.full(size, 0xAA, np.uint8)
-    disk.read(step, out).result(TIMEOUT)
+    disk.read(step, out).result()
     return out
 
 
@@ -81,7 +81,7 @@ def disk(directory: Path) -> Iterator[Disk]:
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_snapshot_comes_back_as_it_was_whatever_its_size_and_alignment(disk: Disk, size: int, shift: int) -> None:
     data = snapshot(size, shift=shift)
-    disk.write(5, data).result(TIMEOUT)
+    disk.write(5, data).result()
     assert np.array_equal(fetch(disk, 5, size), data)
     disk.drop(5)
 
@@ -89,9 +89,9 @@ def test_a_snapshot_comes_back_as_it_was_whatever_its_size_and_alignment(disk: D
 @pytest.mark.parametrize("wrap", [bytearray, memoryview, lambda data: data.view(np.float32).reshape(-1, 4)])
 def test_any_contiguous_buffer_will_do(disk: Disk, wrap: Any) -> None:
     data = snapshot(6 * SECTOR)
-    disk.write(0, wrap(data)).result(TIMEOUT)
+    disk.write(0, wrap(data)).result()
     out = bytearray(data.size)
-    disk.read(0, out).result(TIMEOUT)
+    disk.read(0, out).result()
     assert out == data.tobytes()
 
 
@@ -102,9 +102,9 @@ def test_aligned_buffers_take_no_copy(disk: Disk, monkeypatch: pytest.MonkeyPatc
     aligned[:] = snapshot(2 * SECTOR)
     before = aligned.copy()
     monkeypatch.setattr(sectors, "stage", None)
-    disk.write(0, aligned).result(TIMEOUT)
+    disk.write(0, aligned).result()
     aligned[:] = 0
-    disk.read(0, aligned).result(TIMEOUT)
+    disk.read(0, aligned).result()
     assert np.array_equal(aligned, before)
 
 
@@ -120,13 +120,13 @@ def test_what_is_still_being_moved_can_be_neither_read_nor_dropped(disk: Disk, m
     with pytest.raises(PlanError, match="still being moved"):
         disk.drop(0)
     go.set()
-    written.result(TIMEOUT)
+    written.result()
     go.clear()
     read = disk.read(0, out)
     with pytest.raises(PlanError, match="still being moved"):
         disk.drop(0)
     go.set()
-    read.result(TIMEOUT)
+    read.result()
     disk.drop(0)
     assert np.array_equal(out, data) and disk.used == 0
 
@@ -149,7 +149,7 @@ def test_many_transfers_at_once_never_mix_snapshots(disk: Disk) -> None:
             *(disk.write(step, steps[step]) for step in new),
             *(disk.read(step, out) for step, out in outs.items()),
         ]:
-            future.result(TIMEOUT)
+            future.result()
         assert all(np.array_equal(out, steps[step]) for step, out in outs.items())
         for step in asked:
             if choose.random() < 0.3:
@@ -160,13 +160,13 @@ def test_many_transfers_at_once_never_mix_snapshots(disk: Disk) -> None:
 
 @pytest.mark.parametrize("size", [3, 5])
 def test_a_buffer_of_another_size_is_refused(disk: Disk, size: int) -> None:
-    disk.write(0, snapshot(4)).result(TIMEOUT)
+    disk.write(0, snapshot(4)).result()
     with pytest.raises(PlanError, match="step 0 has 4 bytes"):
         disk.read(0, np.empty(size, np.uint8))
 
 
 def test_a_read_only_buffer_is_refused(disk: Disk) -> None:
-    disk.write(0, snapshot(4)).result(TIMEOUT)
+    disk.write(0, snapshot(4)).result()
     with pytest.raises(PlanError, match="writable"):
         disk.read(0, memoryview(b"1234"))
 
@@ -189,17 +189,17 @@ def test_what_is_not_there_cannot_be_read_or_dropped_and_what_is_cannot_be_writt
 def test_a_snapshot_takes_its_size_rounded_up_to_a_block_and_nothing_else(tmp_path: Path, sizes: list[int]) -> None:
     with Disk(tmp_path, MB) as disk:
         for future in [disk.write(step, snapshot(size)) for step, size in enumerate(sizes)]:
-            future.result(TIMEOUT)
+            future.result()
         assert disk.used == bytes_on_disk(tmp_path) == sum(-(-size // SECTOR) * SECTOR for size in sizes)
 
 
 def test_a_write_above_the_capacity_is_refused_at_once_and_says_what_would_do(tmp_path: Path) -> None:
     with Disk(tmp_path, 3 * SECTOR) as disk:
-        disk.write(0, snapshot(2 * SECTOR)).result(TIMEOUT)
+        disk.write(0, snapshot(2 * SECTOR)).result()
         with pytest.raises(BudgetError, match=f"at least {4 * SECTOR} bytes"):
             disk.write(1, snapshot(SECTOR + 1))
         disk.drop(0)
-        disk.write(1, snapshot(SECTOR + 1)).result(TIMEOUT)
+        disk.write(1, snapshot(SECTOR + 1)).result()
         assert disk.used == 2 * SECTOR
 
 
@@ -210,7 +210,7 @@ def test_dropped_files_are_written_over_and_never_make_the_disk_fuller_than_snap
         for _ in range(40):
             sizes = [choose.randrange(8 * SECTOR) for _ in range(choose.randrange(8))]
             for future in [disk.write(step, snapshot(size, step)) for step, size in enumerate(sizes)]:
-                future.result(TIMEOUT)
+                future.result()
             most = max(most, disk.used)
             assert disk.used <= bytes_on_disk(tmp_path) == most
             assert all(np.array_equal(fetch(disk, step, size), snapshot(size, step)) for step, size in enumerate(sizes))
@@ -251,7 +251,7 @@ def wait_for(process: "subprocess.Popen[str]", word: str) -> None:
 
 @pytest.mark.parametrize("size", [100, CHUNK + 100])
 def test_one_changed_byte_is_noticed(disk: Disk, size: int) -> None:
-    disk.write(7, snapshot(size)).result(TIMEOUT)
+    disk.write(7, snapshot(size)).result()
     (file,) = spills(disk.directory)
     with file.open("r+b") as opened:
         opened.seek(size - 1)
@@ -263,7 +263,7 @@ def test_one_changed_byte_is_noticed(disk: Disk, size: int) -> None:
 
 
 def test_a_truncated_file_is_noticed(disk: Disk) -> None:
-    disk.write(7, snapshot(5 * SECTOR)).result(TIMEOUT)
+    disk.write(7, snapshot(5 * SECTOR)).result()
     (file,) = spills(disk.directory)
     os.truncate(file, 4 * SECTOR)
     with pytest.raises(CorruptionError, match=f"byte 0 to {5 * SECTOR}"):
@@ -271,7 +271,7 @@ def test_a_truncated_file_is_noticed(disk: Disk) -> None:
 
 
 def test_nobody_can_take_the_file_away(disk: Disk) -> None:
-    disk.write(7, snapshot(10)).result(TIMEOUT)
+    disk.write(7, snapshot(10)).result()
     assert list(disk.directory.iterdir()) == [], "it has no name"
     assert np.array_equal(fetch(disk, 7, 10), snapshot(10))
 
@@ -279,7 +279,7 @@ def test_nobody_can_take_the_file_away(disk: Disk) -> None:
 def assert_a_failed_write_harms_nothing_else(disk: Disk, error: type[Exception], match: str) -> None:
     """Step 0 is written; step 1 cannot be."""
     with pytest.raises(error, match=match):
-        disk.write(1, snapshot(3 * MB, 1)).result(TIMEOUT)
+        disk.write(1, snapshot(3 * MB, 1)).result()
     with pytest.raises((error, PlanError), match=f"{match}|not on the disk"):
         fetch(disk, 1, 3 * MB)
     with suppress(PlanError):
@@ -290,7 +290,7 @@ def assert_a_failed_write_harms_nothing_else(disk: Disk, error: type[Exception],
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "pwrite"])
 def test_a_full_disk_is_said_and_harms_nothing_else(disk: Disk, call: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    disk.write(0, snapshot(MB)).result(TIMEOUT)
+    disk.write(0, snapshot(MB)).result()
 
     def full(*args: Any) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -298,7 +298,7 @@ def test_a_full_disk_is_said_and_harms_nothing_else(disk: Disk, call: str, monke
     with monkeypatch.context() as patch:
         patch.setattr(os, call, full)
         assert_a_failed_write_harms_nothing_else(disk, DiskFullError, "step 1.*free some room.*are whole")
-    disk.write(1, snapshot(3 * MB)).result(TIMEOUT)
+    disk.write(1, snapshot(3 * MB)).result()
 
 
 def test_the_limit_of_the_system_on_files_is_a_full_disk_too(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip("mounting a small file system is not allowed here")
     try:
         with Disk(tmp_path, 5 * MB) as disk:
-            disk.write(0, snapshot(MB)).result(TIMEOUT)
+            disk.write(0, snapshot(MB)).result()
             (tmp_path / "another program").write_bytes(bytes(3 * MB))
             assert_a_failed_write_harms_nothing_else(disk, DiskFullError, "No space left")
     finally:
@@ -335,7 +335,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
 def test_whatever_else_goes_wrong_in_a_thread_comes_out_of_the_future(
     disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    disk.write(0, snapshot(MB)).result(TIMEOUT)
+    disk.write(0, snapshot(MB)).result()
 
     def broken(*args: Any) -> int:
         raise RuntimeError("boom")
@@ -369,7 +369,7 @@ def test_a_capacity_above_what_is_free(tmp_path: Path) -> None:
 
 def test_close_removes_everything_and_may_be_called_again(directory: Path) -> None:
     disk = Disk(directory, MB)
-    disk.write(0, snapshot(1000)).result(TIMEOUT)
+    disk.write(0, snapshot(1000)).result()
     disk.close()
     disk.close()
     assert nothing_in(directory) and disk.used == 0
@@ -383,7 +383,7 @@ def test_close_ends_every_transfer_one_way_or_another(tmp_path: Path, monkeypatc
     monkeypatch.setattr(disk_module, "THREADS", 1)
     data = snapshot(5 * MB)
     with Disk(tmp_path, 60 * MB) as disk:
-        disk.write(10, data).result(TIMEOUT)
+        disk.write(10, data).result()
         monkeypatch.setattr(disk_module, "write_chunk", lambda *args: time.sleep(0.05))
         futures = [disk.write(step, data) for step in range(10)]
         futures += [disk.read(10, np.empty_like(data))]
@@ -394,7 +394,7 @@ def test_close_ends_every_transfer_one_way_or_another(tmp_path: Path, monkeypatc
 
 def test_a_disk_that_is_forgotten_is_removed(tmp_path: Path) -> None:
     disk = Disk(tmp_path, MB)
-    disk.write(0, snapshot(1000)).result(TIMEOUT)
+    disk.write(0, snapshot(1000)).result()
     del disk
     deadline = time.monotonic() + TIMEOUT
     while spills(tmp_path) and time.monotonic() < deadline:

@@ -66,3 +66,10 @@ def test_what_is_full_says_so(room):
     assert not full.fits(1) and full.take(1) is None
     full.give(0, 10, [])
     assert full.fits(10)
+
+
+def test_what_a_heap_grows_by_lies_apart_from_what_it_had():
+    heap = Heap(10, None)
+    assert [heap.grow(nbytes) for nbytes in (5, 7, 3)] == [11, 17, 25]
+    assert (heap.nbytes, heap.used) == (25, 0) and heap.take(11) is None
+    assert sorted(heap.take(nbytes)[0] for nbytes in (10, 7, 5, 3)) == [0, 11, 17, 25]

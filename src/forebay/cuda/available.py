@@ -6,6 +6,8 @@ from importlib.util import find_spec
 
 INSTALL = "install Forebay with its extra cuda12 or cuda13"
 """What fetches the libraries of the GPU side."""
+KEPT_FROM, KEPT_PIECE = 2**32, 2**25
+"""Bytes of a reversal's device memory from which the process keeps it, and in whose multiples it is taken then."""
 
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 

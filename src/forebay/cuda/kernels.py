@@ -4,7 +4,9 @@ What was compiled is kept on disk for the next process. The sources declare thei
 nothing of the CUDA toolkit, which need not be installed.
 """
 
+import ctypes
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -12,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from cuda.bindings import nvrtc
-from cuda.core import Kernel, LaunchConfig, ObjectCode, Program, ProgramOptions, Stream, launch
+from cuda.bindings import driver, nvrtc
+from cuda.core import Kernel, ObjectCode, Program, ProgramOptions, Stream
 from cuda.pathfinder import DynamicLibNotFoundError
 
 from forebay.cuda import cubins
 from forebay.cuda.arrays import View, view
 from forebay.cuda.available import INSTALL
-from forebay.cuda.driver import current_device
+from forebay.cuda.driver import checked, current_device
 from forebay.errors import DeviceError
 
 Defines = tuple[tuple[str, str], ...]
@@ -31,7 +33,7 @@ class Module:
 
     def __init__(self, code: ObjectCode) -> None:
         self._code = code
-        self._kernels: dict[str, tuple[Kernel, tuple[int, ...]]] = {}
+        self._kernels: dict[str, _Entry] = {}
 
     def launch(
         self,
@@ -56,21 +58,74 @@ class Module:
         stream : cuda.core.Stream
             The stream whose order it keeps.
         """
-        kernel, widths = self._kernel(name)
-        if len(args) != len(widths):
-            raise TypeError(f"kernel {name} takes {len(widths)} arguments; {len(args)} were given")
-        values = (_argument(value, width, name) for value, width in zip(args, widths, strict=True))
-        launch(stream, LaunchConfig(grid=grid, block=block), kernel, *values)
+        (self._kernels.get(name) or self._entry(name)).launch(grid, block, args, stream)
 
     def kernel(self, name: str) -> Kernel:
         """Return a kernel, for callers that prepare its arguments themselves and launch it again and again."""
-        return self._kernel(name)[0]
+        return self._entry(name).kernel
 
-    def _kernel(self, name: str) -> tuple[Kernel, tuple[int, ...]]:
+    def _entry(self, name: str) -> "_Entry":
         if name not in self._kernels:
-            kernel = self._code.get_kernel(name)
-            self._kernels[name] = kernel, tuple(int(info.size) for info in kernel.arguments_info)
+            self._kernels[name] = _Entry(name, self._code.get_kernel(name))
         return self._kernels[name]
+
+
+class _Entry:
+    """A kernel, and room for its arguments: the driver reads them before a launch returns."""
+
+    def __init__(self, name: str, kernel: Kernel) -> None:
+        self.name, self.kernel = name, kernel
+        self._function = driver.CUfunction(int(kernel.handle))
+        self._widths = tuple(int(info.size) for info in kernel.arguments_info)
+        self._rooms: list[Slots] = []
+
+    def launch(
+        self, grid: int | tuple[int, ...], block: int | tuple[int, ...], args: Sequence[Any], stream: Stream
+    ) -> None:
+        """Enqueue it."""
+        try:
+            slots = self._rooms.pop()
+        except IndexError:  # asking first would not do: other threads take some, too
+            slots = Slots(self.name, self._widths)
+        slots.fill(args)
+        sizes = (*_three(grid), *_three(block))
+        launched = driver.cuLaunchKernel(self._function, *sizes, 0, stream.handle, slots.pointers, 0)
+        self._rooms.append(slots)
+        checked(launched, f"launching the kernel {self.name}")
+
+
+class Slots:
+    """The arguments of a launch as the driver wants them: an address for each.
+
+    Parameters
+    ----------
+    name
+        The kernel's.
+    widths
+        The bytes of each argument.
+    """
+
+    def __init__(self, name: str, widths: tuple[int, ...]) -> None:
+        self._name, self._widths = name, widths
+        self._ends = tuple(1 << 8 * width for width in widths)
+        self._values = (ctypes.c_uint64 * len(widths))()
+        first = ctypes.addressof(self._values)
+        self._addresses = (ctypes.c_uint64 * len(widths))(*(first + 8 * number for number in range(len(widths))))
+        self.pointers = ctypes.addressof(self._addresses)
+        """where the addresses lie"""
+
+    def fill(self, args: Sequence[Any]) -> None:
+        """Write arguments with the widths that the kernel reads: a wrong one would be read as garbage, not refused."""
+        if len(args) != len(self._widths):
+            raise TypeError(f"kernel {self._name} takes {len(self._widths)} arguments; {len(args)} were given")
+        self._values[:] = [
+            value if type(value) is int and 0 <= value < end else _bits(value, width, self._name)
+            for value, width, end in zip(args, self._widths, self._ends, strict=True)
+        ]
+
+
+def _three(sizes: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (sizes, 1, 1) if isinstance(sizes, int) else (*sizes, 1, 1)[:3]
 
 
 def load(source: Path, *, fmad: bool = True, defines: Mapping[str, str | int] | None = None) -> Module:
@@ -149,23 +204,25 @@ def _sorted(defines: Mapping[str, str | int] | None) -> Defines:
     return tuple(sorted((name, str(value)) for name, value in (defines or {}).items()))
 
 
-def _argument(value: Any, width: int, name: str) -> np.generic:
-    """Return a value with the width that the kernel reads; a wrong one would be read as garbage, not refused."""
+def _bits(value: Any, width: int, name: str) -> int:
+    """Return an argument as a whole number that has its bits."""
     if isinstance(value, np.generic):
         if value.itemsize != width:
             raise TypeError(f"kernel {name} reads {width} bytes where a {value.dtype} was given")
-        return value
-    if isinstance(value, float):
-        kind = "f"
+    elif isinstance(value, float):
+        value = _real(width)(value)
     else:
         value = value if isinstance(value, int) else _address(value, name)
-        kind = "i" if value < 2 ** (8 * width - 1) else "u"
-    return _scalar_type(kind, width)(value)
+        if not -(1 << 8 * width - 1) <= value < 1 << 8 * width:
+            raise OverflowError(f"kernel {name} reads {width} bytes, which cannot hold {value}")
+        return int(value) & (1 << 8 * width) - 1
+    data: bytes = value.tobytes()
+    return int.from_bytes(data, sys.byteorder)
 
 
 @cache
-def _scalar_type(kind: str, width: int) -> type[np.generic]:
-    return np.dtype(f"{kind}{width}").type
+def _real(width: int) -> type[np.generic]:
+    return np.dtype(f"f{width}").type
 
 
 def _address(array: Any, name: str) -> int:

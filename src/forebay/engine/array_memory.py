@@ -48,12 +48,13 @@ def memory_of(state: Any) -> ArrayMemory:
 
 def _device(index: int | None, arrays: Any) -> ArrayMemory:
     from forebay.cuda.driver import current_device, device_memory, on_device  # they need cuda.core
+    from forebay.cuda.slab import kept_device_bytes
     from forebay.machine.cuda_reversal import CudaReversal
 
     device = current_device().device_id if index is None else index
 
     def free_bytes() -> int:
         with on_device(device):
-            return device_memory()[0]
+            return device_memory()[0] + kept_device_bytes()
 
     return ArrayMemory("device", partial(CudaReversal, device, arrays), free_bytes, partial(on_device, device))

@@ -5,20 +5,19 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any
 
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.codec.codec import canonical
+from forebay.cuda.available import KEPT_FROM, KEPT_PIECE
 from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.layout import arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     LIMITED,
-    MANY,
-    REPEATS,
-    SHORT,
+    believed,
     host_costs,
     measure_codec,
     measure_device,
@@ -27,8 +26,9 @@ from forebay.engine.measure import (
 )
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
-from forebay.planner import Costs, Plan, plan
+from forebay.planner import CodecCost, Costs, Plan, plan
 from forebay.planner.make import check_budget, check_step_costs
+from forebay.schedule.weighted import summed
 from forebay.tier.capacity import PIECE, free_host_bytes, less_of_host
 from forebay.tier.kept import kept
 from forebay.tier.sectors import SECTOR
@@ -116,14 +116,16 @@ def host_room(tier: str, state_bytes: int) -> int | None:
     return max(0, free - free // SPARE - WORKING_STATES * state_bytes)
 
 
-def driver_overhead(tier: str, encoded: bool, arrays: int = 0) -> int:
+def driver_overhead(tier: str, encoded: bool, arrays: int = 0, allowed: int = 0) -> int:
     """Return the bytes of a device that its driver takes beyond snapshots and the working state, at most.
 
     It gives memory in pieces. Part of one is lost at the end of the slab, and the streams of the first reversal of a
     process take another; a codec takes one for its kernels and part of one for its scratch. Where records are kept,
-    each of the `arrays` of the working state has an allocation, and part of a piece, of its own.
+    each of the `arrays` of the working state has an allocation, and part of a piece, of its own. Where `allowed` bytes
+    are so many that the process keeps the slab, its pieces are larger.
     """
-    return PIECE * (2 + 2 * encoded + arrays) if tier == "device" else 0
+    lost = KEPT_PIECE if allowed >= KEPT_FROM else PIECE
+    return lost + PIECE * (1 + 2 * encoded + arrays) if tier == "device" else 0
 
 
 def with_unused(note: str, codec: str | Codec | Sequence[str | Codec] | None, planned: Plan) -> str:
@@ -184,12 +186,12 @@ def measured(
     """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
     memory, disk = loop.memory, where if "disk" in budget.tiers else None
     check_step_costs(step_costs, loop.steps)
-    nbytes = _probe(loop.layout.nbytes, budget)
+    nbytes, of_steps = _probe(loop.layout.nbytes, budget), _in_mean_steps(step_costs, loop.every)
     with memory.current():
         if memory.tier == "device":
-            costs = measure_device(loop, nbytes, disk, synchronous)
+            costs = measure_device(loop, nbytes, disk, synchronous, of_steps)
         else:
-            costs = measure_host(loop, nbytes, disk)
+            costs = measure_host(loop, nbytes, disk, of_steps)
         make = partial(memory.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, nothing)
@@ -197,24 +199,21 @@ def measured(
         tiers = ("device", "host") if memory.tier == "device" else budget.tiers
         host = host_costs(make, loop.arrays, tiers, step, asked)
     steps = {"forward": costs.operations.forward / loop.every, "backward": costs.operations.backward / loop.every}
-    forward = costs.forward / loop.every
-    if step_costs is not None:
-        forward *= fmean(step_costs) / _timed_cost(step_costs, loop.every, costs.forward < SHORT)
     return replace(
         costs,
-        forward=forward,
+        forward=costs.forward / loop.every,
         backward=costs.backward / loop.every,
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
     )
 
 
-def _timed_cost(step_costs: Sequence[float], every: int, short: bool) -> float:
-    """Return what a step costs of those that were timed: the median of the calls, each of several steps where short."""
-    many, first = (MANY * every, 2 * every) if short else (every, every)
-    calls = (step_costs[first + number * many : first + (number + 1) * many] for number in range(REPEATS))
-    means = [fmean(timed) for timed in calls if len(timed)]
-    return (median(means) if means else 0.0) or fmean(step_costs)
+def _in_mean_steps(step_costs: Sequence[float] | None, every: int) -> tuple[float, ...]:
+    """Return how many mean ones each step of a schedule is worth; nothing where that is not known."""
+    if step_costs is None:
+        return ()
+    mean = every * fmean(step_costs)
+    return tuple(cost / mean for cost in summed(step_costs, every))
 
 
 def _stepper(loop: TimeLoop) -> Callable[[], None]:
@@ -247,10 +246,12 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
         with memory.current():
             state = loop.advance(loop.fresh(), 0, step) if step else loop.fresh()
             arrays = arrays_of(loop.record_of(state, step))
+            measured: dict[str, CodecCost] = {}
             for codec in unknown:
                 machine = memory.machine(Path(), False)
                 cost = measure_codec(machine, layout, memory.tier, codec, arrays, error)
-                known |= {codec.name: cost} if cost is not None else {}
+                measured |= {codec.name: cost} if cost is not None else {}
+            known |= believed(measured)
     for encoder in encoders:
         if encoder.name in known:
             # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.

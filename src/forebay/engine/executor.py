@@ -85,7 +85,6 @@ class Executor:
 
     def run(self, operations: Iterable[Operation], state: Any) -> Any:
         """Carry operations out from a working state, and return the one that they end with."""
-        self.record = None
         for operation, after in with_next(operations):
             state = self._carry_out(operation, after, state)
         return state

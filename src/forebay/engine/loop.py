@@ -92,8 +92,9 @@ class TimeLoop:
 
     def record_of(self, state: Any, step: int) -> Any:
         """Return what backward needs of a state, always built in the same way."""
-        if self.record_layout is None or self._record is None:
+        if self._record is None:
             return state
+        assert self.record_layout is not None
         return self.record_layout.match_record(self._taken(self._record, state, step))
 
     def _taken(self, record: Record, state: Any, step: int) -> Any:

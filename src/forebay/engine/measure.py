@@ -1,9 +1,9 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -21,7 +21,6 @@ from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.planner import CodecCost, Costs, HostCost, Link
 from forebay.planner.operations import Evict, Fetch, Operation, Store
-from forebay.planner.simulate import Work
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
 from forebay.tier.kept import kept
@@ -39,7 +38,9 @@ PROBE = 2**28
 SPREAD = 1.1
 """How much more room than the mean is planned for snapshots whose sizes differ."""
 BELIEVED = 4.0
-"""The largest ratio taken from the first steps, whose fields may still be empty; later ones will shrink less."""
+"""The ratio taken from the first steps at most, whose fields may still be empty; later ones will shrink less."""
+TIMES_AS_SMALL = 2.0
+"""How many times as small as another codec's encodings one's may be taken to be, if both shrink by more than that."""
 KINDS = 16
 """Operations of each kind that are timed in a row."""
 ELEMENTS = 16
@@ -48,16 +49,18 @@ ELEMENTS = 16
 Clock = Callable[[Callable[[], Any]], float]
 
 
-def measure_host(loop: TimeLoop, nbytes: int, directory: Path | None) -> Costs:
+def measure_host(loop: TimeLoop, nbytes: int, directory: Path | None, step_costs: Sequence[float] = ()) -> Costs:
     """Time forward on host arrays, copies of a snapshot's size, and the disk; all of it is synchronous."""
-    run = Steps(loop.advance, loop.fresh, loop.coarse_steps, _seconds)
+    run = Steps(loop.advance, loop.fresh, loop.coarse_steps, _seconds, step_costs)
     step, _ = run.typical()
     disk = _disk(nbytes, directory, run) if directory is not None else None
     copy = kept(("copy", nbytes), lambda: host_copy(nbytes))
     return Costs(forward=step, backward=step, copy=copy, disk=disk)
 
 
-def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchronous: bool) -> Costs:
+def measure_device(
+    loop: TimeLoop, nbytes: int, directory: Path | None, synchronous: bool, step_costs: Sequence[float] = ()
+) -> Costs:
     """Time forward on GPU arrays by events, and the links of the device with `nbytes`."""
     from forebay.cuda.stream import callers_streams, current, kept_streams, mark, seconds
 
@@ -76,7 +79,7 @@ def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchron
         for stream in callers_streams():
             streams.compute.wait(stream)  # the state may still be on its way there
         with current(streams.compute) as compute:
-            run = Steps(loop.advance, start, loop.coarse_steps, timed)
+            run = Steps(loop.advance, start, loop.coarse_steps, timed, step_costs)
             step, asked = run.typical()
             nbytes = min(nbytes, PROBE)
             links = device_links(nbytes)
@@ -96,18 +99,27 @@ def measure_device(loop: TimeLoop, nbytes: int, directory: Path | None, synchron
 
 
 class Steps:
-    """Times steps of a loop, one call after the other, from the start on and then once more."""
+    """Times steps of a loop, one call after the other, from the start on and then once more.
+
+    The seconds are those of a mean step: `costs`, where they are known, say how many of those each step is worth.
+    """
 
     def __init__(
-        self, forward: Callable[[Any, int, int], Any], fresh: Callable[[], Any], steps: int, timed: Clock
+        self,
+        forward: Callable[[Any, int, int], Any],
+        fresh: Callable[[], Any],
+        steps: int,
+        timed: Clock,
+        costs: Sequence[float] = (),
     ) -> None:
         self._forward, self._fresh, self._steps, self._timed = forward, fresh, steps, timed
+        self._costs = costs
         self._state, self._reached, self._many = forward(fresh(), 0, 1), 1, 1  # the first call may compile
-        self.lasted = 0.0
+        self.lasted: float
         """seconds of the last call"""
 
     def __call__(self) -> tuple[float, float]:
-        """Run one call, and return the seconds of a step, and the host's to ask for it."""
+        """Run one call, and return the seconds of a mean step, and the host's to ask for one."""
         if self._reached == self._steps:
             self._state = None  # its memory may be what the next one takes
             self._state, self._reached = self._fresh(), 0
@@ -121,13 +133,15 @@ class Steps:
             asked = perf_counter() - start
 
         self.lasted = self._timed(call)
+        # Of steps that are said to cost nothing each counts as one.
+        mean_steps = sum(self._costs[self._reached : self._reached + many]) or many
         self._reached += many
-        return max(self.lasted / many, 1e-9), asked / many
+        return max(self.lasted / mean_steps, 1e-9), asked / many
 
     def typical(self) -> tuple[float, float]:
-        """Return the medians of several calls, of several steps each where they are short."""
+        """Return the medians of several calls, of several steps each where the first is short."""
         timed = [self()]
-        if timed[0][0] < SHORT:
+        if self.lasted < SHORT:
             self._many, timed = MANY, []
         timed += [self() for _ in range(REPEATS - len(timed))]
         taken, asked = zip(*timed, strict=True)
@@ -149,8 +163,8 @@ def host_costs(
 
     `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
     longer, and the difference counts with each call. Each kind is timed in a row. Mixed as they are in a reversal they
-    take longer, which one of those tells. On machines that have not done anything yet such reversals take longer still,
-    by what the start of a reversal takes.
+    take longer, which one of those tells. By the clock of a machine that has not done anything yet such a reversal
+    takes longer still, by what a start and a turn take.
     """
     first = list(map(_few_elements, arrays))
 
@@ -209,18 +223,18 @@ def host_costs(
             drop=drop,
             move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
         )
-        alone = Work(0, 0, 0, 0, 0, (), (), host=cost).host_seconds(mixed.steps, mixed.steps, mixed.saves)
+        alone = cost.seconds(mixed.steps, mixed.steps, mixed.saves)
         warm = median(seconds(mixed) for _ in range(REPEATS))
         slower = max(1.0, warm / alone)
     started = []
     for _ in range(REPEATS):
         with executing() as executor:
-            begun = perf_counter()
-            executor.run(mixed, executor.load(first))
-            started.append(perf_counter() - begun)
-            if tiers[0] == "host":  # whose clock begins before its pages, files and threads are there
-                executor.machine.finish()
-                started[-1] = executor.machine.metrics.seconds
+            machine, state = executor.machine, executor.load(first)
+            machine.leave()
+            machine.enter()
+            executor.run(mixed, state)
+            machine.finish()
+            started.append(machine.metrics.seconds)
     scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
     start = max(0.0, median(started) - warm)
     # What callbacks ask for is slower too, which is no part of a step in a row of them.
@@ -263,7 +277,7 @@ def measure_codec(
     )
     ratio = layout.nbytes / snapshot_bytes(in_a_row(sizes))
     return CodecCost(
-        ratio=ratio if packing.fixed else min(ratio, BELIEVED),
+        ratio=ratio,
         encode=layout.nbytes / max(encoded, 1e-9),
         decode=layout.nbytes / max(decoded, 1e-9),
         worst=packing.most / layout.nbytes,
@@ -271,6 +285,17 @@ def measure_codec(
         encode_host=min(each[0] for each in asked[1:]),
         decode_host=min(each[1] for each in asked[1:]),
     )
+
+
+def believed(measured: Mapping[str, CodecCost]) -> dict[str, CodecCost]:
+    """Return what was measured of codecs on the first steps, with ratios that later ones may have.
+
+    How codecs compare holds for later fields too: one that makes the others' half makes half of what is believed.
+    """
+    large = {name: cost.ratio for name, cost in measured.items() if cost.spread > 1 and cost.ratio > BELIEVED}
+    least = min(large.values(), default=BELIEVED)
+    later = {name: BELIEVED * min(ratio / least, TIMES_AS_SMALL) for name, ratio in large.items()}
+    return {name: replace(cost, ratio=later.get(name, cost.ratio)) for name, cost in measured.items()}
 
 
 def _few_elements(array: Any) -> Any:

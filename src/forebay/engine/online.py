@@ -139,8 +139,7 @@ class TurnPlanned(Reversal):
         setting = self._setting
         work = problem.work("states", setting.codec, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], BOUNDLESS), work)
-        pinned = prediction.peak[1] if len(setting.slots) > 1 else 0
-        seconds = prediction.seconds + setting.pin * pinned
+        seconds = prediction.seconds + setting.pin * sum(prediction.peak[1:2])
         return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
 
 

@@ -151,7 +151,7 @@ def plan_recorded(
                 schedule=request.schedule,
                 codec=codecs,
                 every=size,
-                overhead=driver_overhead(tier, bool(codecs)),
+                overhead=driver_overhead(tier, bool(codecs), allowed=budget[tier]),
                 below=inf if best is None else best.seconds,
                 hurry=True,
             )

@@ -63,10 +63,11 @@ class Result:
                 f"  errors    {max(sample.relative for sample in metrics.samples):9.2g}  of the range at most, "
                 f"in bricks of {len(metrics.samples)} sampled steps"
             )
-            if self.plan.keep == "states":
-                lines.append(
-                    "  the codec's bound holds at each save; what was computed from there carries its error on"
-                )
+        if metrics.generations and self.plan.keep == "states":
+            again = f", up to {metrics.generations} of them in a row" if metrics.generations > 1 else ""
+            lines.append(
+                f"  the codec's bound holds at each save{again}; what was computed from there carries its error on"
+            )
         if metrics.replanned:
             lines.append(
                 f"  encodings were not as small as assumed, or smaller: the plan was left, and the loop went forward "

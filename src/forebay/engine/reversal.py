@@ -88,8 +88,7 @@ class Reversal:
         self._phase, self._entering = Phase.PREPARED, threading.Lock()
         self._runner: int | None = None  # the thread that runs it, or ran it last
         self._executor: Executor | None = None
-        self._close: Callable[[], object] = lambda: None
-        self._forgotten: weakref.finalize[[], Reversal] | None = None
+        self._close: weakref.finalize[[], Reversal] | None = None
         self._later: Iterable[Operation] | None = None  # what is left of the plan, until snapshots are retained
         self._held: list[set[int]] | None = None  # those that each tier holds by then
 
@@ -111,8 +110,7 @@ class Reversal:
             if self._plan is not None:  # before the clock of the machine begins
                 self._later = iter(self._plan)
             machine = self._setup.machine()
-            self._close = only_here(machine.close)
-            self._forgotten = weakref.finalize(self, self._close)
+            self._close = weakref.finalize(self, only_here(machine.close))
             self._executor, state = self._setup.start(machine, self._sampler, self._visitor)
             final = self._sweep(self._executor, state)
             if (loans := self._executor.callbacks.loans) is not None:
@@ -228,9 +226,9 @@ class Reversal:
         self._phase = Phase.ENDED
         self._visitor.forget()
         self._executor = self._later = None  # lets go of the arrays in the memory that is given back
-        self._close()
-        if self._forgotten is not None:
-            self._forgotten.detach()
+        if self._close is not None and (call := self._close.peek()) is not None:
+            call[1]()  # a finalizer that is called would not be called again
+            self._close.detach()
 
     def __enter__(self) -> "Reversal":
         return self

@@ -219,7 +219,7 @@ def prepare(
         budget, note = there_is(budget, loop, steps)
         encoders, error = choices(codec)
         costs = costs_of(loop, costs, budget, where, synchronous, None, (encoders, error), signature)
-        overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
+        overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations, budget[loop.memory.tier])
         nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
         machine = partial(loop.memory.machine, where, synchronous)
@@ -230,12 +230,15 @@ def prepare(
     check_steps(steps)
     loop = TimeLoop(forward, state, steps, every, record)
     encoders, error = choices(codec)
-    note, overhead = "", driver_overhead(loop.memory.tier, bool(encoders), loop.allocations)
+    note, taken = "", (loop.memory.tier, bool(encoders), loop.allocations)
     if plan is not None:
         _check_agreement(plan, budget, encoders, loop.memory)
+        first = plan.tiers[0]  # which is that of the arrays, or is refused below
+        overhead = driver_overhead(*taken, plan.budget[first])
         check_host(plan, loop)
     else:
         budget, note = there_is(budget, loop, steps)
+        overhead = driver_overhead(*taken, budget[loop.memory.tier])
         costs = costs_of(loop, costs, budget, where, synchronous, step_costs, (encoders, error), signature)
         plan = plan_for(
             costs,

@@ -38,8 +38,8 @@ class CudaPool(CudaMachine):
         super().__init__(device, library)
         self.metrics.title = "pool"
         with self.current():
-            self._start = self.mark_on(self.streams.up)
-            self._start.sync()
+            self.clock.start = self.clock.mark(self.lanes["up 1"])
+            self.clock.start.sync()
         # By the index of an open use: its stream, where it began there, and what had been computed last by then.
         self._uses: dict[int, tuple[Stream, Mark, Mark | None]] = {}
         self._last: Mark | None = None  # the end of what was computed last
@@ -88,11 +88,11 @@ class CudaPool(CudaMachine):
             if isinstance(view, np.ndarray):
                 source = np.ascontiguousarray(view)
                 copy_async(target.pointer, source.ctypes.data, source.nbytes, stream)
-                stop = self.mark_on(stream)
+                stop = self.clock.mark(stream)
                 stop.sync()  # the array is the caller's, who may change it from here on
             else:
                 copy_async(target.pointer, view.pointer, view.nbytes, stream)
-                stop = self.mark_on(stream)
+                stop = self.clock.mark(stream)
             for other in others:
                 stop.hold(other)
         self._last = stop
@@ -105,20 +105,20 @@ class CudaPool(CudaMachine):
         with self.current():
             hold(stream, after)
             copy_async(data.ctypes.data, source.pointer, source.nbytes, stream)
-            self.mark_on(stream).sync()
+            self.clock.mark(stream).sync()
         return data
 
     def enter(self, index: int, after: Sequence[Wait], regions: UseRegions) -> None:
         """Make the caller's stream wait for the copies that have not ended."""
         with self.current():
             stream = self._computing()
-            begin = self.mark_on(stream)
+            begin = self.clock.mark(stream)
             waiting = [wait for wait in after if not wait.event.is_done]
             if waiting:
                 for wait in waiting:
                     wait.event.hold(stream)
                 late = any(wait.why == "use: fetched" for wait in waiting)
-                begin = self._add("compute", "late" if late else "stall", index, begin, self.mark_on(stream))
+                begin = self.clock.add("compute", "late" if late else "stall", index, begin, self.clock.mark(stream))
         self._uses[index] = stream, begin, self._last
 
     def leave(self, index: int) -> Any:
@@ -127,8 +127,8 @@ class CudaPool(CudaMachine):
         with self.current():
             if self._last is not last:  # uses inside this one, which may have been on other streams
                 self._follow(stream)
-            self._last = event = self._add("compute", "use", index, begin, self.mark_on(stream))
-        if len(self._spans) >= UNREAD:
+            self._last = event = self.clock.add("compute", "use", index, begin, self.clock.mark(stream))
+        if len(self.clock) >= UNREAD:
             self.settle()
         return event
 
@@ -139,7 +139,7 @@ class CudaPool(CudaMachine):
 
     def settle(self) -> None:
         """Read the times of what has ended."""
-        self._read_times()
+        self.clock.read()
         if len(self.metrics.timeline) > SPANS:
             self.metrics.timeline.forget(SPANS // 2)
 
@@ -147,7 +147,7 @@ class CudaPool(CudaMachine):
         """Wait for every stream, and raise what a codec noticed."""
         with self.current():
             for stream in self.lanes.values():
-                self.mark_on(stream).sync()
+                self.clock.mark(stream).sync()
             if self._last is not None:
                 self._last.sync()
             self.check_codecs(self.lanes["codec"])

@@ -5,18 +5,19 @@ are enqueued at once and ordered by CUDA events. Movements to and from the disk 
 wait for an event by itself; a copy up that has to wait for the disk is enqueued by the thread of its lane.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from forebay.cuda.driver import on_device, switch_back, switch_to
-from forebay.cuda.slab import DeviceSlab, kept_pinned
+from forebay.cuda.slab import DeviceSlab, kept_device, kept_pinned
 from forebay.cuda.stream import Mark, callers_streams, current, seconds
 from forebay.machine.arrays.dispatch import device_library
 from forebay.machine.arrays.library import DeviceLibrary
 from forebay.machine.cuda import NOTHING, CudaMachine, events_of
+from forebay.machine.cuda_clock import ReversalClock
 from forebay.machine.lent import Lent
 from forebay.machine.machine import Pair, Timed, Wait
 from forebay.machine.region import Region
@@ -25,37 +26,36 @@ from forebay.machine.threads import LaneThreads
 from forebay.tasks import ThreadTask
 from forebay.tier.disk import Disk
 
-UNREAD = 1 << 12
-"""Spans after which the times of those that have ended are read: each has an event of the driver until then."""
-
 
 class CudaReversal(CudaMachine):
     """Device, pinned host memory and disk, with a compute stream of its own."""
+
+    clock: ReversalClock
 
     def __init__(self, device: int, library: DeviceLibrary, directory: Path, synchronous: bool = False) -> None:
         self._directory = directory
         self._synchronous = synchronous
         super().__init__(device, library, kept=True)
-        self._compute = self.streams.compute
-        self.lanes |= {"compute": self._compute}
+        self._compute = self.lanes["compute"] = self.lanes["codec"]
         self._threads = LaneThreads(lambda: switch_to(device))
         self._known: dict[tuple[int, int], list[Lent]] = {}  # by the address of their region, and how many arrays
-        self._away: list[tuple[float, float]] = []  # when it left and entered, each time
         self._entered = ExitStack()  # what belongs to a thread, and is left while the reversal waits
-        self._left: list[Mark] = []  # when it left and entered
-        self._ended = 0  # spans of the computation
-        self._unread: Mark | None = None  # where the last of those ended whose times are not to be read yet
-        self.enter()
-        self._start = self._last
+        self._come()
+        self.clock = ReversalClock(self.metrics, self._compute)
 
     def leave(self) -> None:
         """Return the caller's thread to its device and streams, which wait for what has been enqueued."""
         for stream in self._callers_before:
             stream.wait(self._compute)
-        self._left.append(self.mark())
+        self.clock.leave()
         self._entered.close()
 
     def enter(self) -> None:
+        """Make the compute stream current in the calling thread, and let the clock go on."""
+        self._come()
+        self.clock.enter()
+
+    def _come(self) -> None:
         """Make the compute stream current in the calling thread, after what its own streams have been asked for."""
         before = switch_to(self.device)
         self._entered.callback(switch_back, before)
@@ -63,22 +63,19 @@ class CudaReversal(CudaMachine):
         for stream in self._callers_before:
             self._compute.wait(stream)
         self._entered.enter_context(current(self._compute))
-        self._last = self.mark()
-        if self._left:
-            self._left.append(self._last)
 
     def reserve(self, tier: int, nbytes: int) -> None:
         """Allocate the memory of a tier in one piece."""
         if not nbytes:
             return
         if tier == 0:
-            super().reserve(tier, nbytes)
+            self._slabs[tier] = Region(self._held.enter_context(kept_device(nbytes, self._compute)), nbytes)
         elif tier == 1:
             slab = self._held.enter_context(kept_pinned(nbytes))
             self._slabs[tier] = Region(slab.pointer, nbytes, slab.array)
         else:
             self._threads.disk = Disk(self._directory, nbytes)
-        self._start = self._last = self.mark()  # pinning, which the process keeps, is no part of it
+        self.clock.begin()  # pinning, which the process keeps, is no part of it
 
     def extend(self, tier: int, nbytes: int) -> Region:
         """Allocate further memory of the device, or pin some more of the host's."""
@@ -105,32 +102,11 @@ class CudaReversal(CudaMachine):
         if lane != "compute":
             return super()._begin(lane, step, after)
         self.wait(step, after)
-        return self._last
-
-    def _end(self, lane: str, what: str, step: int, start: Mark) -> Any:
-        end = super()._end(lane, what, step, start)
-        if lane == "compute":
-            self._last = end  # one event between any two things
-            self._ended += 1
-            if not self._ended % UNREAD:
-                self._read_some()
-                self._unread = end
-        return end
-
-    def _read_some(self) -> None:
-        """Read the times of what was asked for before the last such moment, where the computation has passed that."""
-        until = self._unread
-        if until is not None and all(moment.is_done for moment in (*self._left, until)):
-            self._read_times(lambda lane, stop: stop is not until and (lane == "compute" or stop.is_done))
-
-    def _read_times(self, has_ended: Callable[[str, Mark], bool] = lambda lane, stop: True) -> None:
-        times = [moment.since(self._start) for moment in self._left]
-        self._away = list(zip(times[::2], times[1::2], strict=True))
-        super()._read_times(has_ended)
+        return self.clock.last
 
     def _end_of(self, what: str, step: int, _start: float) -> None:
         """Time what the computation has done since the last event."""
-        self._end("compute", what, step, self._last)
+        self._end("compute", what, step, self.clock.last)
 
     def wait(self, step: int, after: Sequence[Wait]) -> None:
         """Make the compute stream wait, but for what it did itself, and for what has been done."""
@@ -141,11 +117,11 @@ class CudaReversal(CudaMachine):
         for event in events:
             event.hold(compute)
         late = any(wait.why.startswith("restore") for wait in after)
-        self._end("compute", "late" if late else "stall", step, self._last)
+        self._end("compute", "late" if late else "stall", step, self.clock.last)
 
     def mark(self) -> Mark:
         """Return the event at which the compute stream has done what was enqueued so far."""
-        return self.mark_on(self._compute)
+        return self.clock.mark(self._compute)
 
     moment = mark
 
@@ -180,28 +156,23 @@ class CudaReversal(CudaMachine):
         self.pause()
         return Timed(self._end_of, what, step)
 
-    def _time_of(self, moment: Mark) -> float:
-        """Return its seconds since the start, those away left out."""
-        time = moment.since(self._start)
-        return time - sum(min(time, entered) - left for left, entered in self._away if time > left)
-
     def finish(self) -> None:
         """Wait for the end, raise what went wrong in a thread, and read the times of the events."""
         self._threads.finish()
         end = self.mark()
-        for last in (end, self.mark_on(self.streams.up), self.mark_on(self.streams.down)):
+        for last in (end, self.clock.mark(self.lanes["up 1"]), self.clock.mark(self.lanes["down 1"])):
             last.sync()
-        self._read_times()
-        self.metrics.seconds = self._time_of(end)
+        self.clock.read()
+        self.metrics.seconds = self.clock.time_of(end)
         self.check_codecs(self._compute)
 
     def close(self) -> None:
         """Wait for what is under way, end the threads, and give memory and files back, whatever happened."""
         self._threads.close()
         with on_device(self.device):  # it may be given up in a thread that has never seen the device
-            for stream in (self._compute, self.streams.up, self.streams.down):
+            for stream in self.lanes.values():
                 stream.record().sync()
-            if not len(self._left) % 2:
+            if not self.clock.is_stopped:
                 for stream in self._callers_before:
                     stream.wait(self._compute)
             self._known.clear()

@@ -44,6 +44,11 @@ class Packing:
         return all(codec.fixed for codec in self.codecs)
 
     @property
+    def lossy(self) -> bool:
+        """Whether a snapshot may come back as another than it was."""
+        return any(codec.lossy for codec in self.codecs)
+
+    @property
     def most(self) -> int:
         """Bytes of a snapshot that does not shrink."""
         return snapshot_bytes(self.worst)

@@ -90,6 +90,8 @@ class Metrics:
     """how many times smaller those snapshots became that were encoded"""
     samples: list[Distortion] = field(default_factory=list)
     """the errors of a lossy codec at sampled steps"""
+    generations: int = 0
+    """lossy encodings, at most, between an exact state and one that was kept: each is of what the last gave back"""
     spilled: int = 0
     """times that a snapshot was moved down because encodings were larger than planned"""
     lost: int = 0
@@ -131,6 +133,7 @@ class Metrics:
         self.avoided += part.avoided
         self.peak |= part.peak
         self.ratios += part.ratios
+        self.generations = max(self.generations, part.generations)
         for name in ("hits", "misses", "late", "spilled", "lost", "recomputed", "advanced", "replanned"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
 

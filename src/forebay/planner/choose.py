@@ -94,7 +94,7 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
         operations = reside_stack(actions, slots[0])
         for tier in range(1, len(slots) - 1):
             operations = reside_min(operations, tier, slots[tier])
-        asked = setting.work.host_seconds(schedule.steps, schedule.forward_steps, schedule.saves)
+        asked = setting.work.host.seconds(schedule.steps, schedule.forward_steps, schedule.saves)
         pace = host_pace(actions, setting.work, asked)
     moving = simulate(operations, (*slots[:-1], BOUNDLESS), setting.work, pace=pace)
     return replace(moving, forward=still.forward, backward=still.backward, save=still.save, restore=still.restore)

@@ -78,6 +78,11 @@ class HostCost:
     def __post_init__(self) -> None:
         _check_seconds(self, *(name for name in self.__dataclass_fields__ if name != "ahead"))
 
+    def seconds(self, steps: int, forward_steps: int, saves: int) -> float:
+        """Return those of a reversal in which nothing moves; forward is called once for each step."""
+        calls = 2 * steps * self.call + forward_steps * self.forward + steps * self.backward
+        return calls + saves * (self.save + self.take + self.drop) + (steps - saves) * self.restore
+
 
 NO_HOST_COST = HostCost()
 """Where the host's part was not measured."""
@@ -162,7 +167,7 @@ class CostPreset:
     """bytes a second that a step reads and writes"""
     copy: float
     host: Link | None
-    disk: Link
+    disk: Link | None
     pin: float
 
     def costs(self, state_bytes: int) -> Costs:
@@ -171,12 +176,25 @@ class CostPreset:
         return Costs(step, step, self.copy, self.host, self.disk, self.pin, assumed=self.name)
 
 
+PIN = 0.08 / UNITS["GiB"]
+
+
+def _card(name: str, memory: float, link: float) -> CostPreset:
+    """Derive a card from the bytes a second of its data sheet, by the shares that an H200 was seen to reach."""
+    return CostPreset(name, 0.58 * memory, 0.4 * memory, Link(link, link), Link(2.8e9, 2.0e9), PIN)
+
+
 MACHINES = {
     preset.name: preset
     for preset in (
         # Links, copy, disk and pinning as `forebay doctor` measured them on one H200; the others after data sheets.
-        CostPreset("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), 0.08 / UNITS["GiB"]),
-        CostPreset("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), 0.08 / UNITS["GiB"]),
+        CostPreset("h200", 2.8e12, 1.94e12, Link(55e9, 55e9), Link(2.8e9, 2.0e9), PIN),
+        CostPreset("v100", 0.5e12, 0.35e12, Link(12e9, 12e9), Link(3e9, 2e9), PIN),
+        _card("a100", 2.04e12, 25e9),
+        _card("h100", 3.35e12, 55e9),
+        _card("l40s", 0.86e12, 25e9),
+        _card("rtx4090", 1.01e12, 25e9),
+        _card("rtx5090", 1.79e12, 55e9),
         CostPreset("laptop", 30e9, 10e9, None, Link(2.5e9, 1.5e9), 0.0),
     )
 }

@@ -9,9 +9,10 @@ from typing import Any, NoReturn
 import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
-from forebay.planner.choose import POLICIES, Alternative, candidates, choose, evaluate, fits
+from forebay.planner.choose import POLICIES, Alternative, Setting, candidates, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs, check_number
 from forebay.planner.plan import Plan
+from forebay.planner.search.bounds import in_last_tier
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
@@ -63,7 +64,7 @@ def plan(
     costs
         what was measured; without it, those of `machine` are assumed, and the explanation says so
     machine
-        a machine that costs can be assumed for: h200 (the default for a device), v100, or laptop (for a host)
+        a machine of `MACHINES` that costs can be assumed for: h200 for a device, and laptop for a host, unless told
     schedule
         "auto", a family ("revolve", "uniform", "zcut", "twolevel", "hierarchical", "storeall") whose numbers are
         searched, a whole name such as "revolve:20", a schedule, or any checkpoint_schedules object
@@ -85,7 +86,7 @@ def plan(
         seconds of another plan: where none is faster, `SlowerError` is raised, much sooner than the fastest is found
     overhead
         bytes of the first tier that are taken beside snapshots, such as by a driver that gives memory in large pieces;
-        a budget of up to 32 MiB is filled nevertheless
+        a budget of up to 4 MiB is filled nevertheless
     encode_states
         whether codecs may encode states; False leaves them to records, where a bound is that of what backward sees
     hurry
@@ -132,7 +133,9 @@ def plan(
         )
     others: list[Alternative] = []
     if wanted is not None:
-        choices = (evaluate(wanted, setting.slots, setting) for setting in roomy if setting.keep == "states")
+        kept = (setting for setting in roomy if setting.keep == "states")
+        possible = (setting for setting in kept if (_known_below(wanted, setting) or 0) <= setting.slots[-1])
+        choices = (evaluate(wanted, setting.slots, setting) for setting in possible)
         best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
@@ -282,19 +285,24 @@ def _need(problem: Problem, codecs: Sequence[str], schedules: dict[str, Any]) ->
             if setting.slots[0] < 1:
                 least, what = worst, "one snapshot"
             else:
-                choice = evaluate(schedule, setting.slots, setting)
-                if fits(choice):
+                count = _known_below(schedule, setting)
+                if count is None:
+                    count = evaluate(schedule, setting.slots, setting).prediction.peak[-1]
+                if count <= setting.slots[-1]:
                     return None
                 if tier + 1 < len(budget.tiers) and budget[budget.tiers[tier + 1]] < worst:
                     tier, least, what = tier + 1, worst, "one snapshot, so nothing can pass through it"
                 else:
-                    count = choice.prediction.peak[-1]
                     least, what = count * slot_size(raw, cost), f"the {count} snapshots that {schedule} puts there"
             if tier == 0:
                 least += reserved(setting.keep, raw, cost, budget.tiers[0])
                 least = budget_to_fill(least, problem.overhead)
             needs.append((least, budget.tiers[tier], what))
     return min(needs or _needs_of_slots(problem, codecs, schedules))
+
+
+def _known_below(schedule: Schedule, setting: Setting) -> int | None:
+    return in_last_tier(schedule, setting.slots, setting.policy)
 
 
 def _needs_of_slots(

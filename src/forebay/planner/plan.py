@@ -149,7 +149,8 @@ class Plan:
             "keep": self.keep in ("states", "records") and raw is not None,
             "every": 1 <= self.every <= self.steps,
             "reversals": self.reversals >= 1,
-            "schedule": self.schedule.steps == -(-self.steps // self.every) and self._runs_forward_as_predicted(),
+            "schedule": self.schedule.steps == -(-self.steps // max(1, self.every))
+            and self._runs_forward_as_predicted(),
             "snapshot_bytes": self.snapshot_bytes == snapshot_size(raw or 0, codec) > 0,
             "slots": 1 <= len(self.slots) == len(peak) <= len(self.budget.tiers) and min(self.slots) >= 1,
             "seconds": self.seconds >= self.prediction.seconds > 0,

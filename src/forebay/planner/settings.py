@@ -115,8 +115,8 @@ class Problem:
         )
 
 
-SMALL_BUDGET = 32 * 2**20
-"""Bytes up to which a budget is filled whatever the overhead, which would leave little of it."""
+SMALL_BUDGET = 4 * 2**20
+"""Bytes up to which a budget is filled whatever the overhead, which would leave nothing of it."""
 
 
 def fillable(budget: int, overhead: int) -> int:
@@ -124,8 +124,8 @@ def fillable(budget: int, overhead: int) -> int:
 
     Examples
     --------
-    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 32, 33, 36, 37, 100)]
-    [1, 32, 32, 32, 33, 96]
+    >>> [fillable(budget * 2**20, overhead=4 * 2**20) // 2**20 for budget in (1, 4, 5, 8, 9, 100)]
+    [1, 4, 4, 4, 5, 96]
     """
     return min(budget, max(SMALL_BUDGET, budget - overhead))
 

@@ -52,12 +52,6 @@ class Work:
     settles: bool = False
     """whether a host that runs ahead waits for the size of each encoding"""
 
-    def host_seconds(self, steps: int, forward_steps: int, saves: int) -> float:
-        """Return the host's seconds for a reversal in which nothing moves; forward is called once for each step."""
-        host = self.host
-        calls = 2 * steps * host.call + forward_steps * host.forward + steps * host.backward
-        return calls + saves * (host.save + host.take + host.drop) + (steps - saves) * host.restore
-
 
 @dataclass(frozen=True)
 class Prediction:
@@ -327,15 +321,17 @@ def simulate(
     )
 
 
-def host_pace(actions: Sequence[Operation], work: Work, asked: float) -> float:
+def host_pace(actions: Iterable[Operation], work: Work, asked: float) -> float:
     """Return the host's seconds for each second of computations that stand for other actions.
 
     `asked` is what the host takes for all of the actions that there were; those still listed take their part of it.
     """
     if not asked:
         return 0.0
-    counts, cost = Counter(map(type, spelled(actions))), work.host
+    counts, cost, standing = Counter[type](), work.host, 0.0
+    for action in spelled(actions):
+        counts[type(action)] += 1
+        standing += action.seconds if isinstance(action, Compute) else 0.0
     takes = counts[Drop]  # each comes right after its restore
     asked -= counts[Save] * cost.save + takes * (cost.take + cost.drop) + (counts[Restore] - takes) * cost.restore
-    standing = sum(action.seconds for action in spelled(actions) if isinstance(action, Compute))
     return max(0.0, asked) / standing if standing else 0.0

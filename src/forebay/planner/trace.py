@@ -108,14 +108,13 @@ class Movements:
         self.at, self.packed = array("q"), array("q")
 
 
-class Merged(Iterable[Operation]):
-    """Operations and movements, each in front of the operation at its index, as often as they are iterated over.
+class InOrder(Iterable[tuple[int, Movement]]):
+    """Movements in the order in which they come, each with the index of the operation that it comes before.
 
-    The movements become its own, and their parts are empty afterwards.
+    They become its own, and the parts that they are from are empty afterwards; of one index, in the parts' order.
     """
 
-    def __init__(self, operations: Iterable[Operation], *parts: Movements) -> None:
-        self._operations = operations
+    def __init__(self, *parts: Movements) -> None:
         at, packed = (np.concatenate([getattr(part, name) for part in parts]) for name in ("at", "packed"))
         for part in parts:
             part.clear()
@@ -123,20 +122,36 @@ class Merged(Iterable[Operation]):
         chunks = (order[start : start + CHUNK] for start in range(0, len(order), CHUNK))
         self._chunks = [np.stack((at[chunk], packed[chunk]), axis=1) for chunk in chunks]
 
-    def __iter__(self) -> Iterator[Operation]:
-        return _merge(iter(self._operations), deque(self._chunks))
+    def __iter__(self) -> Iterator[tuple[int, Movement]]:
+        return _unpacked(deque(self._chunks))
 
 
-def _merge(operations: Iterator[Operation], chunks: "deque[NDArray[np.int64]]") -> Iterator[Operation]:
-    """Yield operations and movements, letting go of those that have been."""
-    done, kinds = 0, list(MOVEMENTS)
+def _unpacked(chunks: "deque[NDArray[np.int64]]") -> Iterator[tuple[int, Movement]]:
+    """Yield movements, letting go of those that have been."""
+    kinds = list(MOVEMENTS)
     while chunks:
         for at, packed in chunks.popleft().tolist():
-            if at > done:
-                yield from islice(operations, at - done)
-                done = at
             number, kind = divmod(packed, 1 << KIND_BITS)
-            yield kinds[kind](number >> TIER_BITS, number % (1 << TIER_BITS))
+            yield at, kinds[kind](number >> TIER_BITS, number % (1 << TIER_BITS))
+
+
+class Merged(Iterable[Operation]):
+    """Operations and movements, each in front of the operation at its index, as often as they are iterated over."""
+
+    def __init__(self, operations: Iterable[Operation], *parts: Movements) -> None:
+        self._operations, self._movements = operations, InOrder(*parts)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return _merge(iter(self._operations), iter(self._movements))
+
+
+def _merge(operations: Iterator[Operation], movements: Iterator[tuple[int, Movement]]) -> Iterator[Operation]:
+    done = 0
+    for at, movement in movements:
+        if at > done:
+            yield from islice(operations, at - done)
+            done = at
+        yield movement
     yield from operations
 
 

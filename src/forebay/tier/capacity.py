@@ -44,9 +44,10 @@ def device_capacity() -> Capacity | None:
     if not gpu_count():
         return None
     from forebay.cuda.driver import device_memory  # needs cuda-core, which is there only now
+    from forebay.cuda.slab import kept_device_bytes
 
     free, total = device_memory()
-    return Capacity(total, free)
+    return Capacity(total, free + kept_device_bytes())
 
 
 def host_capacity(proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")) -> Capacity:

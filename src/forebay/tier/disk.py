@@ -13,7 +13,6 @@ How, and why (measured on a virtual NVMe disk that writes 4 and reads 5 GB/s; `b
   the discard option, 300 ms for 256 MB written in 70 ms) and slows every other transfer meanwhile.
 """
 
-import errno
 import threading
 import weakref
 from collections.abc import Callable
@@ -26,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
+from forebay.files import FULL
 from forebay.forking import leave_to_parent
 from forebay.tasks import ThreadTask, Workers
 from forebay.tier import files
@@ -35,7 +35,6 @@ from forebay.tier.sectors import CHUNK, read_chunk, whole_sectors, write_chunk
 from forebay.tier.space import Extent, FilePiece, FileSpace, pieces
 from forebay.tier.transfer import cancelled, run_all
 
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 THREADS = 8
 """Chunks in flight. A thread holds 4 MiB of host memory once it has met a buffer not aligned to 4 KiB."""
 
@@ -101,7 +100,7 @@ class Disk:
         check_spills(directory, capacity, beside)
         self.directory = directory
         self._file = SpillFile()
-        self._finalizer = weakref.finalize(self, self._file.close)
+        weakref.finalize(self, self._file.close)
         self.capacity = capacity
         self.used = 0
         self._snapshots: dict[int, _Snapshot] = {}
@@ -179,7 +178,6 @@ class Disk:
                 self._pool.close()
             finally:
                 self._file.close()
-                self._finalizer.detach()
             self._snapshots.clear()
             self.used = 0
 
@@ -187,7 +185,6 @@ class Disk:
         """Let go of the file in a forked child: it is the parent's, which keeps it, and so are the threads."""
         self._closed, self._lock, self._pool = True, threading.Lock(), Workers(1, "forebay-disk")
         self._snapshots = {}
-        self._finalizer.detach()
         self._file.abandon()
 
     def __enter__(self) -> Self:
@@ -253,7 +250,7 @@ def _explained(error: BaseException, snapshot: _Snapshot, directory: Path) -> Ba
     """Say in our words what the operating system means."""
     if not isinstance(error, OSError) or isinstance(error, DiskError):
         return error
-    if error.errno not in _FULL:
+    if error.errno not in FULL:
         failed = DiskError(
             f"the disk of {directory} failed at step {snapshot.step} ({error.strerror}): look at it, or choose another "
             "directory"

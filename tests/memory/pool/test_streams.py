@@ -11,7 +11,7 @@ import forebay as fb
 pytest.importorskip("cuda.core")
 
 from forebay.errors import StateError
-from forebay.machine import cuda, cuda_pool
+from forebay.machine import cuda, cuda_clock, cuda_pool
 from forebay.machine.arrays import cupy_arrays
 from forebay.machine.arrays.cupy_arrays import CupyArrays
 from forebay.machine.cuda_pool import CudaPool
@@ -97,15 +97,15 @@ def caller(monkeypatch):
         "on_device": lambda device: nullcontext(),
         "create_streams": lambda: lanes,
         "current_context": lambda: 1,
-        "spare_events": list,
         "driver": SimpleNamespace(cuCtxSetCurrent=lambda context: (0,)),
         "checked": lambda result, doing: None,
         "DeviceSlab": Slab,
         "PinnedSlab": Slab,
         "Stream": SimpleNamespace(from_handle=streams.__getitem__),
-        "Mark": Mark,
     }.items():
         monkeypatch.setattr(cuda, name, value)
+    monkeypatch.setattr(cuda_clock, "spare_events", list)
+    monkeypatch.setattr(cuda_clock, "Mark", Mark)
     monkeypatch.setattr(cuda, "copy_async", lambda *_: None)
     monkeypatch.setattr(cuda_pool, "copy_async", lambda *_: None)
     monkeypatch.setattr(cuda_pool, "callers_streams", lambda device: ())

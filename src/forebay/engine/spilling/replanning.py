@@ -43,7 +43,6 @@ class SpillingExecutor(RoomMaking):
             self._left = self.coding.steps  # another adjoint of the same forward run
         if self._replans:
             return self._reverse()
-        self.record = None
         coming = with_next(operations)
         for operation, after in coming:
             if isinstance(operation, Restore):
@@ -128,7 +127,7 @@ class SpillingExecutor(RoomMaking):
         if kind is not None and position in held:
             state = kind.layout.build(self._decode(kind, position))
         else:
-            state = self.initial()
+            state, self._generation = self.initial(), 0
         while position < last:
             records = 0 if self.callbacks.keeps else int(self.free_bytes() / self._record_bytes(position, last))
             if kind is None or last - position <= records:
@@ -241,6 +240,5 @@ class SpillingExecutor(RoomMaking):
 
     def _bytes_of_records(self) -> int:
         """Count the bytes of records, which make room for states."""
-        if self.callbacks.keeps:
-            return 0
-        return sum(slot.nbytes for held in self.held for key, slot in held.items() if key < STATES)
+        records = (slot for held in self.held for key, slot in held.items() if key < STATES)
+        return sum(slot.nbytes for slot in records if not self.callbacks.keeps)

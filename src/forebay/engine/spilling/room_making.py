@@ -72,6 +72,8 @@ class RoomMaking(Executor):
         self._fresh: tuple[SnapshotKind, int, Callable[[], Sequence[int]]] | None = None  # whose size is not known yet
         self._later: list[Store | Evict] = []  # what the plan does with it meanwhile
         self._saved = self._packed = 0  # bytes of all snapshots, and of those that were moved together
+        self._generation = 0  # lossy encodings between the exact state and the working one
+        self._generation_of: dict[int, int] = {}  # the same of each snapshot
         super().__init__(machine, layout, tiers, rooms.first, callbacks)
         self.most[0] += layout.nbytes  # the working state
         staging = self._allocate(0, coding.packing.most)[0]
@@ -91,6 +93,8 @@ class RoomMaking(Executor):
         arrays = kind.layout.check(tree)
         coded = kind.packing.coded(kind.layout.regions(arrays), kind.staging.region, kind.packing.worst)
         self._fresh = kind, step, self.machine.encode("compute", step, coded, []).sizes
+        self._generation_of[step + kind.shift] = generation = self._generation + kind.packing.lossy
+        self.machine.metrics.generations = max(generation, self.machine.metrics.generations)
 
     def _settle(self) -> None:
         """Copy the newest snapshot to where it stays, and carry out what waited for that."""
@@ -153,6 +157,8 @@ class RoomMaking(Executor):
         self._settle()
         slot = self._brought_up(kind, step + kind.shift)
         self._count(step + kind.shift)
+        if self.callbacks.keeps or kind is not self.kind:
+            self._generation = self._generation_of[step + kind.shift]
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
         coded = kind.packing.coded(kind.packing.arrays_in(kind.working), slot.region, slot.extents)
         slot.reads.append(self.machine.decode("compute", step, coded, arrived))
@@ -160,6 +166,7 @@ class RoomMaking(Executor):
 
     def _drop(self, step: int) -> None:
         self._settle()
+        self._generation_of.pop(step, None)
         super()._drop(step)
 
     def _brought_up(self, kind: SnapshotKind, key: int) -> Slot:

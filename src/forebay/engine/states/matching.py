@@ -56,7 +56,7 @@ def _children(structure: optree.PyTreeSpec, tree: Any, who: str, path: str) -> l
     other = optree.tree_structure(tree, lambda part: part is not tree, none_is_leaf=True, namespace=NAMESPACE)
     if other != _level(structure):
         raise StateError(f"{who} {path} as {_text(other)}, where {_text(_level(structure))} belongs")
-    return list(optree.tree_flatten_one_level(tree, none_is_leaf=True, namespace=NAMESPACE)[0])
+    return list(optree.tree_flatten_one_level(tree, namespace=NAMESPACE)[0])
 
 
 def _stands_for(kind: type[Any], wanted: type[Any]) -> bool:

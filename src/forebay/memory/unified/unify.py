@@ -176,7 +176,9 @@ def room() -> int:
     """
     from forebay.cuda import managed
     from forebay.cuda.driver import device_memory
+    from forebay.cuda.slab import give_up_device
 
+    give_up_device()  # what comes by faults asks for nothing that would make the driver give it
     return max(0, device_memory()[0] - managed.untouched() - sum(unified.untouched for unified in known()))
 
 

@@ -1,8 +1,10 @@
 """What a schedule cannot take less than, in closed form: how `choose` knows which plans need no simulation."""
 
+from collections.abc import Sequence
+
 from forebay.planner.search.coarse import Coarse, misses
 from forebay.planner.simulate import Prediction, Work
-from forebay.schedule import Schedule, binomial
+from forebay.schedule import Hierarchical, Schedule, binomial
 from forebay.schedule.segmented import Segmented
 
 
@@ -12,8 +14,8 @@ def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
     forward, backward = schedule.forward_steps * work.forward, steps * work.backward
     save, restore = saves * work.save, saves * work.take + (steps - saves) * work.restore
     nothing = (0,) * (tiers - 1)
-    compute, asked = forward + backward + save + restore, work.host_seconds(steps, schedule.forward_steps, saves)
-    host = max(0.0, asked - compute) if work.host.ahead else asked
+    compute, asked = forward + backward + save + restore, work.host.seconds(steps, schedule.forward_steps, saves)
+    host = work.host.start + (max(0.0, asked - compute) if work.host.ahead else asked)
     return Prediction(
         seconds=compute + host,
         forward=forward,
@@ -27,6 +29,17 @@ def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
         peak=(schedule.peak_snapshots, *nothing),
         host=host,
     )
+
+
+def in_last_tier(schedule: Schedule, slots: Sequence[int], policy: str) -> int | None:
+    """Return how many snapshots the last tier holds at one time at most; None where only a simulation tells.
+
+    The live snapshots of our schedules are a stack, and the policy "min" keeps its upper end in the tiers above. What
+    goes down is what has no room there when the stack is highest.
+    """
+    if not isinstance(schedule, Segmented | Hierarchical) or policy != "min":
+        return None
+    return max(0, schedule.peak_snapshots - sum(slots[:-1]))
 
 
 def least_misses(visits: int, snapshots: int, slots: int) -> int:

@@ -6,11 +6,14 @@ a save or a drop at the very moments of the whole reversal. Simulated seconds, m
 stretch begins does not matter, so those of one size share them: their snapshots are numbered -1, -2, ... upwards.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import NamedTuple
 
 from forebay.planner.operations import Compute, Fall, Operation, Rise
 from forebay.planner.simulate import Work
+from forebay.planner.trace import Reiterable
 from forebay.schedule import Drop, Hierarchical, Restore, Save, binomial
 from forebay.schedule.levels.worth import Stretch
 from forebay.schedule.segmented import Segmented
@@ -39,25 +42,27 @@ class Coarse:
         self._envelopes: dict[tuple[int, int, bool], Envelope] = {}
         self._shared: dict[tuple[int, int], tuple[Rise, Fall, Compute, Compute]] = {}
 
-    def operations(self, schedule: Segmented | Hierarchical) -> list[Operation]:
-        """List the operations of a whole schedule."""
+    def operations(self, schedule: Segmented | Hierarchical) -> Iterable[Operation]:
+        """Return the operations of a whole schedule, which are made anew each time."""
         if isinstance(schedule, Hierarchical):
-            return self._of_levels(schedule)
-        last, snapshots = schedule.last_start, schedule.inner + 1
-        listed: list[Operation] = []
-        for start in range(0, last, schedule.interval):
-            listed += (Save(start), Compute(schedule.interval * self.work.forward))
-        listed.append(Save(last))
-        self._reverse(listed, last, schedule.last_visits, snapshots, self.work.backward)
-        for start in range(last - schedule.interval, -1, -schedule.interval):
-            listed.append(Restore(start))
-            if schedule.interval == 1:
-                listed.append(Drop(start))
-            self._reverse(listed, start, schedule.interval, snapshots, 0.0)
-        return listed
+            return Reiterable(partial(self._of_levels, schedule))
+        return Reiterable(partial(self._of_segments, schedule))
 
-    def _of_levels(self, schedule: Hierarchical) -> list[Operation]:
-        listed: list[Operation] = [Save(0)]
+    def _of_segments(self, schedule: Segmented) -> Iterator[Operation]:
+        last, snapshots = schedule.last_start, schedule.inner + 1
+        for start in range(0, last, schedule.interval):
+            yield Save(start)
+            yield Compute(schedule.interval * self.work.forward)
+        yield Save(last)
+        yield from self._reverse(last, schedule.last_visits, snapshots, self.work.backward)
+        for start in range(last - schedule.interval, -1, -schedule.interval):
+            yield Restore(start)
+            if schedule.interval == 1:
+                yield Drop(start)
+            yield from self._reverse(start, schedule.interval, snapshots, 0.0)
+
+    def _of_levels(self, schedule: Hierarchical) -> Iterator[Operation]:
+        yield Save(0)
         start, visits, stretch = 0, schedule.steps + 1, schedule.splits.root
         turn = self.work.backward
         waiting: list[tuple[int, int, Stretch]] = []
@@ -65,54 +70,53 @@ class Coarse:
             while (stretch := schedule.splits.settle(visits, stretch)).level and visits > 1:
                 before, left, behind = schedule.splits.split(visits, stretch)
                 waiting.append((start, before, left))
-                listed.append(Compute(before * self.work.forward))
+                yield Compute(before * self.work.forward)
                 start, visits, stretch = start + before, visits - before, behind
                 if visits > 1:
-                    listed.append(Save(start))
-            self._reverse(listed, start, visits, stretch.snapshots, turn)
+                    yield Save(start)
+            yield from self._reverse(start, visits, stretch.snapshots, turn)
             turn = 0.0
             if not waiting:
-                return listed
+                return
             start, visits, stretch = waiting.pop()
-            listed.append(Restore(start))
+            yield Restore(start)
             if visits == 1:
-                listed.append(Drop(start))
+                yield Drop(start)
 
-    def _reverse(self, listed: list[Operation], start: int, visits: int, snapshots: int, turn: float) -> None:
-        """Append the reversal of a stretch, whose first visit takes less time by `turn`."""
+    def _reverse(self, start: int, visits: int, snapshots: int, turn: float) -> Iterator[Operation]:
+        """Yield the reversal of a stretch, whose first visit takes less time by `turn`."""
         work = self.work
         waiting: list[tuple[int, int, int]] = []
         while True:
             while visits > 1 and binomial.live(visits, snapshots) > self.slots:
                 advance = binomial.split(visits, snapshots)
                 waiting.append((start, advance, snapshots))
-                listed.append(Compute(advance * work.forward))
+                yield Compute(advance * work.forward)
                 start, visits, snapshots = start + advance, visits - advance, snapshots - 1
                 if visits > 1:
-                    listed.append(Save(start))
+                    yield Save(start)
             if visits == 1:
-                listed.append(Compute(work.backward - turn))
+                yield Compute(work.backward - turn)
             else:
-                self._append_envelope(listed, start, visits, snapshots, turn)
+                yield from self._as_envelope(start, visits, snapshots, turn)
             if not waiting:
                 return
             turn = 0.0
             start, visits, snapshots = waiting.pop()
-            listed.append(Restore(start))
+            yield Restore(start)
             if visits == 1:
-                listed.append(Drop(start))
+                yield Drop(start)
 
-    def _append_envelope(self, listed: list[Operation], start: int, visits: int, snapshots: int, turn: float) -> None:
-        """Append a stretch that fits in the first tier: its rise, its fall, and its first snapshot's end."""
+    def _as_envelope(self, start: int, visits: int, snapshots: int, turn: float) -> Sequence[Operation]:
+        """Return a stretch that fits in the first tier: its rise, its fall, and its first snapshot's end."""
         shared = self._shared.get((visits, snapshots))
         if shared is None or turn:
             shared = self._rise_and_fall(self.envelope(visits, snapshots), turn)
             if not turn:
                 self._shared[visits, snapshots] = shared
         rise, fall, end, last = shared
-        if rise.operations:
-            listed += (rise, fall)
-        listed += (end, Restore(start), Drop(start), last)
+        moving = (rise, fall) if rise.operations else ()
+        return *moving, end, Restore(start), Drop(start), last
 
     def _rise_and_fall(self, envelope: Envelope, turn: float) -> tuple[Rise, Fall, Compute, Compute]:
         work = self.work

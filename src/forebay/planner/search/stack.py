@@ -5,38 +5,68 @@ end. So the earliest of those in the tier is evicted, and only the latest can be
 and falls are looked at as a whole, and taken apart only where something moves. `reside_min` moves the same.
 """
 
-from collections import defaultdict, deque
-from collections.abc import Sequence
-from typing import NamedTuple
+from array import array
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from forebay.planner.operations import Evict, Fall, Fetch, Operation, Rise, Store
+from forebay.planner.trace import NEVER, InOrder, Movement, Movements
 from forebay.schedule import Drop, Restore, Save
 
 PER_SAVE, PER_DROP = 2, 3
 """Operations inside of a rise and of a fall for each snapshot."""
 
 
-class TierUse(NamedTuple):
-    """What an operation does to the first tier."""
+class Uses:
+    """What operations do to the first tier, as numbers: a loop may have millions of steps."""
 
-    at: int
-    """index of the operation"""
-    in_use: int
-    """slots, just before"""
-    drops: int
-    """how many snapshots a fall gives up"""
-    missed: int
-    """the step that is restored and not there, or -1"""
+    def __init__(self) -> None:
+        self.at = array("q")
+        """indices of the operations"""
+        self.in_use = array("i")
+        """slots, just before"""
+        self.drops = array("i")
+        """how many snapshots a fall gives up"""
+        self.missed = array("q")
+        """the step that is restored and not there, or -1"""
+
+    def add(self, at: int, in_use: int, drops: int = 0, missed: int = -1) -> None:
+        """Take one up."""
+        self.at.append(at)
+        self.in_use.append(in_use)
+        self.drops.append(drops)
+        self.missed.append(missed)
+
+    def backwards(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield them, the last one first."""
+        return zip(*map(reversed, (self.at, self.in_use, self.drops, self.missed)), strict=True)
 
 
-Moves = defaultdict[int, list[Operation]]
+class Cuts:
+    """Where rises and falls are taken apart for a movement: index, place among what is inside, and step."""
+
+    def __init__(self) -> None:
+        self.at, self.places, self.steps = array("q"), array("i"), array("q")
+
+    def add(self, at: int, place: int, step: int) -> None:
+        """Take one up."""
+        self.at.append(at)
+        self.places.append(place)
+        self.steps.append(step)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        return zip(self.at, self.places, self.steps, strict=True)
+
+    def backwards(self) -> Iterator[tuple[int, int, int]]:
+        """Yield them, the last one first."""
+        return zip(*map(reversed, (self.at, self.places, self.steps)), strict=True)
 
 
-def reside_stack(operations: Sequence[Operation], slots: int) -> list[Operation]:
+def reside_stack(operations: Iterable[Operation], slots: int) -> Iterable[Operation]:
     """Fit the first tier into `slots`, as `reside_min` does."""
-    uses: list[TierUse] = []
-    before: Moves = defaultdict(list)
-    evicted: dict[int, list[int]] = {}  # index of a rise -> what goes before each of its last saves
+    uses, rising = Uses(), Cuts()
+    stores, evictions = Movements(), Movements()
     stack: list[int] = []
     written: dict[int, int] = {}
     stored: set[int] = set()
@@ -47,92 +77,111 @@ def reside_stack(operations: Sequence[Operation], slots: int) -> list[Operation]
         victim = stack[lowest]
         lowest += 1
         if victim not in stored:
-            before[written[victim] + 1].insert(0, Store(victim, 1))
+            stores.add(written[victim] + 1, Store, victim, 1)
             stored.add(victim)
         return victim
 
     for index, operation in enumerate(operations):
         in_use = len(stack) - lowest + inside
         if isinstance(operation, Save):
-            uses.append(TierUse(index, in_use, 0, -1))
+            uses.add(index, in_use)
             if in_use == slots:
-                before[index].append(Evict(evict(), 0))
+                evictions.add(index, Evict, evict(), 0)
             stack.append(operation.step)
             written[operation.step] = index
         elif isinstance(operation, Restore):
             missed = lowest == len(stack)
-            uses.append(TierUse(index, in_use, 0, operation.step if missed else -1))
+            uses.add(index, in_use, missed=operation.step if missed else -1)
             lowest -= missed
         elif isinstance(operation, Drop):
-            uses.append(TierUse(index, in_use, 0, -1))
-            stored.discard(stack.pop())
+            uses.add(index, in_use)
+            step = stack.pop()
+            stored.discard(step)
+            del written[step]
         elif isinstance(operation, Rise):
-            uses.append(TierUse(index, in_use, 0, -1))
+            uses.add(index, in_use)
             inside = len(operation.operations) // PER_SAVE
-            if in_use + inside > slots:
-                evicted[index] = [evict() for _ in range(in_use + inside - slots)]
+            for number in range(slots - in_use, inside):  # right before the save
+                rising.add(index, PER_SAVE * number + 1, evict())
         elif isinstance(operation, Fall):
-            uses.append(TierUse(index, in_use, inside, -1))
+            uses.add(index, in_use, drops=inside)
             inside = 0
-    return _merged(operations, before, evicted, _fetches(uses, before, slots))
+    fetches, falling = _fetches(uses, slots)
+    return Moved(operations, InOrder(stores, evictions, fetches), rising, falling)
 
 
-def _fetches(uses: Sequence[TierUse], before: Moves, slots: int) -> dict[int, list[tuple[int, int]]]:
-    """Place each fetch right after the last use that leaves no slot free for it; return those inside of falls.
+def _fetches(uses: Uses, slots: int) -> tuple[Movements, Cuts]:
+    """Place each fetch right after the last use that leaves no slot free for it, be it inside of a fall.
 
-    Of a fall they are told as the snapshots given up before, and the step.
+    Those inside of falls, the others too, are told from the last to the first.
     """
-    inside: dict[int, list[tuple[int, int]]] = {}
-    fetches: defaultdict[int, list[int]] = defaultdict(list)
+    fetches, falling = Movements(), Cuts()
     line: deque[int] = deque()  # steps, needed last first
-    for index, in_use, drops, missed in reversed(uses):
+    for index, in_use, drops, missed in uses.backwards():
         while line and drops:
             place = min(drops - 1, len(line) - slots + in_use - 1)
             if place < 0:
                 break
             if place == drops - 1:
-                fetches[index + 1].append(line.popleft())
+                fetches.add(index + 1, Fetch, line.popleft(), 1)
             else:
-                inside.setdefault(index, []).append((place + 1, line.popleft()))
+                falling.add(index, PER_DROP * (place + 1), line.popleft())
         room = slots - in_use - (missed >= 0)
         while len(line) > room and not drops:
-            fetches[index + 1].append(line.popleft())
+            fetches.add(index + 1, Fetch, line.popleft(), 1)
         if missed >= 0:
             line.append(missed)
-    fetches[0] += line
-    for index, steps in fetches.items():
-        before[index].extend(Fetch(step, 1) for step in reversed(steps))
-    return inside
+    for step in line:
+        fetches.add(0, Fetch, step, 1)
+    fetches.reverse()
+    return fetches, falling
+
+
+class Moved(Iterable[Operation]):
+    """Operations with movements in front of them and inside of them, as often as they are iterated over."""
+
+    def __init__(self, operations: Iterable[Operation], before: Iterable[tuple[int, Movement]], *inside: Cuts) -> None:
+        self._operations, self._before, self._inside = operations, before, inside
+
+    def __iter__(self) -> Iterator[Operation]:
+        rising, falling = self._inside
+        return _merged(iter(self._operations), iter(self._before), iter(rising), falling.backwards())
+
+
+Cut = tuple[int, int, int]
 
 
 def _merged(
-    operations: Sequence[Operation],
-    before: Moves,
-    evicted: dict[int, list[int]],
-    fetched: dict[int, list[tuple[int, int]]],
-) -> list[Operation]:
+    operations: Iterator[Operation],
+    before: Iterator[tuple[int, Movement]],
+    rising: Iterator[Cut],
+    falling: Iterator[Cut],
+) -> Iterator[Operation]:
     """Merge movements into operations, taking rises and falls apart where they are between."""
-    merged: list[Operation] = []
+    none = NEVER, 0, 0
+    move, rise, fall = next(before, None), next(rising, none), next(falling, none)
     done = 0
-    for index in sorted({*before, *evicted, *fetched}):
-        merged.extend(operations[done:index])
-        merged.extend(before.get(index, ()))
-        done = index
-        operation = operations[index] if index < len(operations) else None
-        if index in evicted and isinstance(operation, Rise):
-            saves, begun, victims = operation.operations, 0, evicted[index]
-            for number, victim in enumerate(victims, start=len(saves) // PER_SAVE - len(victims)):
-                place = PER_SAVE * number + 1  # right before the save
-                merged += (Rise(saves[begun:place]), Evict(victim, 0))
-                begun = place
-            merged.append(Rise(saves[begun:]))
-            done = index + 1
-        elif index in fetched and isinstance(operation, Fall):
-            drops, begun = operation.operations, 0
-            for number, step in reversed(fetched[index]):
-                merged += (Fall(drops[begun : PER_DROP * number]), Fetch(step, 1))
-                begun = PER_DROP * number
-            merged.append(Fall(drops[begun:]))
-            done = index + 1
-    merged.extend(operations[done:])
-    return merged
+    while True:
+        at = min(move[0] if move is not None else NEVER, rise[0], fall[0])
+        if at == NEVER:
+            break
+        if at > done:
+            yield from islice(operations, at - done)
+            done = at
+        while move is not None and move[0] == at:
+            yield move[1]
+            move = next(before, None)
+        if at in (rise[0], fall[0]):
+            begun, operation = 0, next(operations)
+            done += 1
+            if isinstance(operation, Rise):
+                while at == rise[0]:
+                    yield from (Rise(operation.operations[begun : rise[1]]), Evict(rise[2], 0))
+                    begun, rise = rise[1], next(rising, none)
+                yield Rise(operation.operations[begun:])
+            elif isinstance(operation, Fall):
+                while at == fall[0]:
+                    yield from (Fall(operation.operations[begun : fall[1]]), Fetch(fall[2], 1))
+                    begun, fall = fall[1], next(falling, none)
+                yield Fall(operation.operations[begun:])
+    yield from operations
