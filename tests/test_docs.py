@@ -4,10 +4,13 @@ A page's blocks run from top to bottom in one namespace. A ```text block right a
 block prints. Blocks that open with ```python no-run are skipped.
 """
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+
+from tests import result_pages
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -49,3 +52,29 @@ def test_every_page_is_linked_from_the_index():
 
 def test_no_page_tells_to_fetch_from_pypi_what_is_not_there():
     assert not [page.name for page in PAGES if re.search(r"pip install ['\"]?forebay", page.read_text())]
+
+
+def test_tables_of_results_are_those_of_their_files():
+    assert result_pages.PAGES
+    for page in result_pages.PAGES:
+        assert page.read_text() == result_pages.made(page.read_text())
+
+
+def test_a_table_is_made_of_the_rows_and_keys_that_its_page_names(tmp_path):
+    rows = [
+        {"way": "min", "seconds": 0.0025, "moved": {"up": 3 * 10**9}},
+        {"way": "lru", "seconds": 1.5},
+        {"way": "limit", "seconds": 1.0},
+    ]
+    (tmp_path / "loop.json").write_text(json.dumps({"rows": rows, "facts": {"ratio": 1.2345}}))
+    asked = "<!-- table loop way=min,lru | way seconds=by_the_clock:s moved.up:B -->\n"
+    page = f"# A loop\n\n{asked}old\n<!-- end -->\n\n<!-- facts loop | ratio:.2f -->\n<!-- end -->\nafter\n"
+    table = "| way | by the clock | up |\n| --- | ---: | ---: |\n| min | 2.5 ms | 3GB |\n| lru | 1.5 s |  |"
+    made = result_pages.made(page, tmp_path)
+    assert made == (
+        f"# A loop\n\n{asked}\n{table}\n\n<!-- end -->\n\n"
+        "<!-- facts loop | ratio:.2f -->\n\n| ratio |\n| ---: |\n| 1.23 |\n\n<!-- end -->\nafter\n"
+    )
+    assert result_pages.made(made, tmp_path) == made
+    with pytest.raises(ValueError, match="no row of loop"):
+        result_pages.made(page.replace("way=min,lru", "way=max"), tmp_path)

@@ -33,10 +33,16 @@ FLOORS = [
 LONG: set[str] = set()
 """Tables and kernels, which may have more lines than others."""
 
+VALUES = {"Desk", "Metrics", "Options", "Plan", "Sample", "ToldShot"}
+"""Tables of values and nothing else, whose fields users, files or loops know by their names."""
+
+CROWDED = {"_Sweep", "Child", "GpuKernels", "CpuLayers"}
+"""Classes that still have too many attributes, as some of torch/ do: none is added."""
+
 PROMISE = r"pip install \W*forebay|\bforebay\["
 """What no string of ours says, in parts of an f-string neither: extras are named by `errors.needs`."""
 
-MOST_FILES, MOST_LINES, MOST_SHARED_NAMES = 16, 350, 5
+MOST_FILES, MOST_LINES, MOST_SHARED_NAMES, MOST_ATTRIBUTES = 16, 350, 5, 12
 
 FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
 TREES = {file: ast.parse(text) for file, text in FILES.items()}
@@ -117,6 +123,24 @@ def class_names():
     return shared if len(shared) > MOST_SHARED_NAMES else []
 
 
+def attributes_of(definition):
+    """Return the names of what a class gives its objects: annotated in its body, or assigned to `self` in a method."""
+    fields = {node.target.id for node in definition.body if isinstance(node, ast.AnnAssign)}
+    nodes = [node for node in ast.walk(definition) if isinstance(node, ast.Attribute)]
+    stored = [node for node in nodes if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)]
+    return fields | {node.attr for node in stored if node.value.id == "self"}
+
+
+def attributes():
+    """Find classes that hold too much to be understood at once, those of their bases not counted."""
+    for file, tree in TREES.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and node.name not in VALUES | CROWDED and not file.startswith("torch/"):
+                count = len(attributes_of(node))
+                if count > MOST_ATTRIBUTES:
+                    yield f"{file}: {node.name} has {count} attributes"
+
+
 def docstrings():
     """Find docstrings that begin with "Give" instead of the verb of the effect."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -153,7 +177,7 @@ def lines_with(pattern):
     return [f"{file}:{number}: {line.strip()}" for file, number, line in lines if re.search(pattern, line)]
 
 
-RULES = [relative_imports, floors, circles, folders, lengths, class_names, docstrings, alignments, promises]
+RULES = [relative_imports, floors, circles, folders, lengths, class_names, attributes, docstrings, alignments, promises]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -35,8 +36,11 @@ class Report:
     """
 
     def __init__(self, script: Path, asked: argparse.Namespace) -> None:
-        self.name, self.arguments, self._begun = script.stem, vars(asked), time.perf_counter()
+        self.name, self._begun = script.stem, time.perf_counter()
+        self.arguments = {name: value for name, value in vars(asked).items() if name != "output"}
         flags = [name for name, value in self.arguments.items() if value is True]
+        told = [word for word in sys.argv[1:] if word not in ("--output", str(asked.output))]
+        self.command = " ".join([Path(sys.argv[0]).name, *told])
         self.path = asked.output or script.parent / "out" / ("-".join([self.name, *flags]) + ".json")
         self.date = datetime.now(UTC).isoformat(timespec="seconds")
         self.rows: list[Row] = []
@@ -76,7 +80,7 @@ class Report:
         """Write all there is."""
         written = {
             "name": self.name,
-            "command": " ".join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+            "command": self.command,
             "date": self.date,
             "environment": environment(),
             "arguments": self.arguments,
@@ -102,7 +106,7 @@ class Report:
         heads = [key.rpartition(".")[2].replace("_", " ") for key, _ in specs]
         table = Table(*heads, title=title)
         for row in self.rows if rows is None else rows:
-            table.add_row(*(_cell(row, key, form) for key, form in specs))
+            table.add_row(*(cell(row, key, form) for key, form in specs))
         self.console.print(table)
 
 
@@ -141,10 +145,10 @@ def digest(*arrays: Any) -> str:
 def _steady() -> dict[str, Any]:
     """Describe what stays the same while a process runs."""
     asked = ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"]
-    try:
-        commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or None
-    except OSError:
-        commit = None
+    commit = os.environ.get("FOREBAY_COMMIT")  # of a tree that was copied without its history
+    if commit is None:
+        with suppress(OSError):
+            commit = subprocess.run(asked, capture_output=True, text=True).stdout.strip() or None
     gpus = []
     if gpu_count():
         from forebay.cuda.driver import describe_gpus
@@ -161,7 +165,8 @@ def environment() -> dict[str, Any]:
     return _steady() | {"load": os.getloadavg(), "versions": versions}
 
 
-def _cell(row: Row, key: str, form: str) -> str:
+def cell(row: Row, key: str, form: str) -> str:
+    """Return a value of a row as text; a dot in its key leads into a dict."""
     value: Any = row
     for name in key.split("."):
         value = value.get(name) if isinstance(value, dict) else None

@@ -1,4 +1,4 @@
-"""Forebay runs tensor and wave computations larger than the GPU at the speed of those that fit."""
+"""Forebay runs wave and tensor computations larger than the GPU, inside a budget in bytes."""
 
 import logging as _logging
 import typing as _typing

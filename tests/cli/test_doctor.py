@@ -21,8 +21,10 @@ def run(*arguments):
 @pytest.fixture(scope="module")
 def facts(tmp_path_factory):
     """What the whole command says of this machine, measured once."""
-    result = run("--json", "--directory", str(tmp_path_factory.mktemp("disk")))
+    folder = tmp_path_factory.mktemp("disk")
+    result = run("--json", "--directory", str(folder), "--save", str(folder / "machine.json"))
     assert result.exit_code == 0, result.output
+    assert json.loads((folder / "machine.json").read_text()) == json.loads(result.stdout)
     return json.loads(result.stdout)
 
 

@@ -5,6 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from forebay.cli.main import app, main
+from forebay.errors import ForebayError
 
 ARGUMENTS = ["plan", "--steps", "300", "--state", "1.13GB", "--device", "8GB", "--host", "64GB"]
 
@@ -20,6 +21,47 @@ def test_it_prints_and_writes_json_and_draws(tmp_path):
     result = CliRunner().invoke(app, [*ARGUMENTS, "--json", *files])
     assert json.loads(result.output) == json.loads((tmp_path / "plan.json").read_text())
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def machine_file(folder, **links):
+    path = folder / "machine.json"
+    path.write_text(json.dumps({"python": "3.12", "links": links or None}))
+    return str(path)
+
+
+def test_a_machine_that_was_measured_is_planned_for(tmp_path):
+    links = {"host_copy": 8e9, "device_copy": 1e12, "pinned_up": 50e9, "pinned_down": 40e9, "pinned_both": 30e9}
+    file = machine_file(tmp_path, **links, pin_seconds_per_byte=1e-10)
+    costs = json.loads(CliRunner().invoke(app, [*ARGUMENTS, "--machine", file, "--json"]).stdout)["costs"]
+    assert (costs["copy"], costs["pin"], costs["assumed"]) == (1e12, 1e-10, file)
+    assert costs["host"] | {"up": 50e9, "down": 40e9, "both": 0.75} == costs["host"]
+    assert costs["forward"] == costs["backward"] == pytest.approx(2 * 1.13e9 / 1.44e12)
+
+
+def test_a_budget_of_the_host_is_planned_for_a_machine_without_a_gpu(tmp_path):
+    file = machine_file(tmp_path, host_copy=8e9, disk_read=3e9, disk_write=2e9)
+    asked = ["plan", "--steps", "300", "--state", "1GB", "--host", "8GB", "--disk", "64GB", "--machine", file]
+    costs = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["costs"]
+    assert costs["copy"] == 8e9 and costs["host"] is None
+    assert costs["disk"] | {"up": 3e9, "down": 2e9} == costs["disk"]
+
+
+def test_this_machine_can_be_measured_for_a_plan():
+    asked = ["plan", "--steps", "300", "--state", "1GB", "--host", "8GB", "--machine", "here"]
+    assert "costs assumed for this machine" in CliRunner().invoke(app, asked).stdout
+
+
+@pytest.mark.parametrize(
+    ("links", "says"), [({}, "without --quick"), ({"host_copy": 8e9}, "no GPU was measured"), ({"pin": 1}, "host_copy")]
+)
+def test_a_machine_file_that_says_too_little_is_refused(links, says, tmp_path):
+    ended = CliRunner().invoke(app, [*ARGUMENTS, "--machine", machine_file(tmp_path, **links)])
+    assert isinstance(ended.exception, ForebayError) and says in str(ended.exception)
+
+
+def test_who_names_no_machine_is_told_so():
+    assert "--machine here" in CliRunner().invoke(app, ARGUMENTS).stderr
+    assert not CliRunner().invoke(app, [*ARGUMENTS, "--machine", "a100"]).stderr
 
 
 def test_codecs_and_costs_come_from_the_command_line(tmp_path):
@@ -40,6 +82,9 @@ def test_codecs_and_costs_come_from_the_command_line(tmp_path):
         (["--device", "1GB"], "needs 1.13GB"),
         (["--codec", "bounded"], "NAME=RATIO"),
         (["--costs", "missing.json"], "cannot read costs"),
+        (["--machine", "missing.json"], "forebay doctor --save missing.json"),
+        (["--machine", "abacus"], "rtx4090"),
+        (["--picture", "plan.xyz"], ".png"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(more, says, monkeypatch, capsys):

@@ -139,7 +139,7 @@ def test_a_halo_that_is_read_before_it_is_written_is_alive(grid):
     check(devito.Operator(surface), [v, p], ["p[t]", "v[t]", "v[t-1]"])
 
 
-@pytest.mark.parametrize("write", [devito.Eq, devito.Inc])
+@pytest.mark.parametrize("write", [devito.Eq, pytest.param(devito.Inc, marks=pytest.mark.slow)])
 def test_a_halo_that_is_written_at_another_time_is_alive(grid, write):
     u, (x, y), t = field(grid, time_order=1, space_order=4), grid.dimensions, grid.stepping_dim
     new = [devito.Eq(u.forward, 0.9 * u + 0.1 * u.laplace), write(u[t, x, -1], 0.1 * u[t, x, 1])]
@@ -147,7 +147,7 @@ def test_a_halo_that_is_written_at_another_time_is_alive(grid, write):
     check(devito.Operator(devito.Eq(u[t + 1, x, y + 1], 0.5 * u + 0.3 * u[t, x, y + 1])), [u], ["u[t]", "u[t-1]"])
 
 
-@pytest.mark.parametrize("time_order", [1, 2])
+@pytest.mark.parametrize("time_order", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_points_outside_keep_all_slots_alive_whenever_they_add(grid, time_order):
     u = field(grid, time_order=time_order, space_order=8)
     source = devito.SparseTimeFunction(name="source", grid=grid, npoint=1, nt=STEPS + 5)

@@ -147,7 +147,7 @@ def test_several_fields_of_one_operator_make_one_state(grid):
     assert same(reversed_states(forward, initial, STEPS, schedule="revolve:3", budget="200kB"), kept[:-1])
 
 
-@pytest.mark.parametrize("slots", [2, 4])
+@pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_buffers_of_any_size(slots):
     """Two slots for two times: the new field overwrites the old one in place, and both are alive."""
     _, _, operator = shaken(2, save=devito.Buffer(slots))

@@ -1,12 +1,15 @@
 """Figures of the long forms: each writes what it counted into docs/results/faults.json, and the page is made of that.
 
-Only `make test-slow` writes. `python -m tests.faults.figures` makes the page again.
+Only `make test-slow` writes. `python -m tests.faults.figures` makes the page again, `python -m tests.faults.figures
+OTHER.json` with figures that another machine wrote. `FOREBAY_COMMIT` says what was checked out where there is no git.
 """
 
 import fcntl
 import json
 import os
 import platform
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -24,7 +27,8 @@ not; the figures are those of `faults.json` beside this page. What went wrong is
 Kills, signals and damage come at moments and places that a seed chooses. Disks are mounted, and control groups made,
 by root alone; who is not skips these. Inputs are sound ones that were changed; each has 10 s of the processor, and its
 process 2 GiB of addresses more than the libraries took. Where atheris is installed (3.0.0 here, from its wheel for
-x86-64), it chooses inputs by the code that they reach, for 20 s each.
+x86-64), it chooses inputs by the code that they reach, for 20 s of the
+processor each.
 
 {tables}
 """
@@ -49,6 +53,7 @@ def record(part, name, counted, seconds):
             "seconds": round(seconds),
             "machine": where,
             "date": f"{datetime.now(UTC):%Y-%m-%d}",
+            "commit": commit(),
         }
         figures.setdefault(part, {})[name] = entry
         file.seek(0)
@@ -59,16 +64,27 @@ def record(part, name, counted, seconds):
         (RESULTS / "faults.md").write_text(page(json.loads(text)))
 
 
+def commit():
+    """Return the commit that is checked out, as far as anybody knows."""
+    if told := os.environ.get("FOREBAY_COMMIT"):
+        return told
+    command = ["git", "-C", str(RESULTS), "rev-parse", "--short=7", "HEAD"]
+    return subprocess.run(command, capture_output=True, text=True).stdout.strip() or "unknown"
+
+
 def page(figures):
     """Return the page that tells the figures."""
     tables = []
     for part, (title, what, counted) in HEADINGS.items():
         rows = [
-            f"| {name} | {told(entry['counted'])} | {entry['seconds']} | {entry['machine']}, {entry['date']} |"
+            f"| {name} | {told(entry['counted'])} | {entry['seconds']} | {entry['machine']}, "
+            f"{entry['date']}, {entry['commit']} |"
             for name, entry in sorted(added(figures.get(part, {})).items())
         ]
         tables.append(
-            "\n".join([f"## {title}\n", f"| {what} | {counted} | seconds | where, when |", "|---|---|---|---|", *rows])
+            "\n".join(
+                [f"## {title}\n", f"| {what} | {counted} | seconds | where, when, commit |", "|---|---|---|---|", *rows]
+            )
         )
     return PAGE.format(tables="\n\n".join(tables))
 
@@ -93,5 +109,15 @@ def told(counted):
     return ", ".join([*words, f"{counted['wrong']} wrong"])
 
 
+def join(other):
+    """Write figures that another machine wrote over those of the same names, and make the page."""
+    path = RESULTS / "faults.json"
+    figures = json.loads(path.read_text())
+    for part, entries in other.items():
+        figures[part] |= entries
+    path.write_text(json.dumps(figures, indent=1, sort_keys=True) + "\n")
+    (RESULTS / "faults.md").write_text(page(figures))
+
+
 if __name__ == "__main__":
-    (RESULTS / "faults.md").write_text(page(json.loads((RESULTS / "faults.json").read_text())))
+    join(json.loads(Path(sys.argv[1]).read_text()) if sys.argv[1:] else {})

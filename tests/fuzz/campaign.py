@@ -17,21 +17,24 @@ from collections import Counter
 from functools import cache
 from pathlib import Path
 from random import Random
-from time import perf_counter
+from time import perf_counter, process_time
 
 from forebay.errors import ForebayError
 
 MEMORY = 2 * 2**30
 """Bytes of addresses that a reader may take beside the libraries that it has loaded."""
 SECONDS = 10.0
-"""Of the processor for one input; what hangs outside of Python is ended later."""
+"""Of the processor for one input. What is busy outside of Python is ended after twice as many."""
+PATIENCE = 900.0
+"""Seconds by the clock after which what does nothing at all is ended: a machine of others is slow at times."""
 
 
 class Hangs(BaseException):
     """An input took too long."""
 
 
-def _ring(number, frame):
+def ring(number, frame):
+    """Tell an input that its time is over."""
     raise Hangs
 
 
@@ -59,6 +62,18 @@ def failure_of(reader, data, folder):
     return None
 
 
+def failure_in_time(reader, data, folder):
+    """Read an input with a clock; return what went wrong, as above. The process ends where Python is not asked."""
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(process_time() + 2 * SECONDS) + 1, most))
+    faulthandler.dump_traceback_later(PATIENCE, exit=True)
+    signal.setitimer(signal.ITIMER_PROF, SECONDS)
+    try:
+        return failure_of(reader, data, folder)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
 def work(name, start, stop, seed):
     """Try inputs in this process, and print one line for each that went wrong, and one at the end."""
     from tests.fuzz.readers import READERS
@@ -71,15 +86,12 @@ def work(name, start, stop, seed):
             failure_of(reader, sound, folder)  # loads all that it needs
         used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
-        signal.signal(signal.SIGPROF, _ring)
+        signal.signal(signal.SIGPROF, ring)
         for number in range(start, stop):
             data = input_of(reader, Random(f"{seed} {number}"))
             os.write(3, b"%20d" % number)
             os.lseek(3, 0, os.SEEK_SET)
-            signal.setitimer(signal.ITIMER_PROF, SECONDS)
-            faulthandler.dump_traceback_later(20 * SECONDS, exit=True)
-            failure = failure_of(reader, data, folder)
-            signal.setitimer(signal.ITIMER_PROF, 0)
+            failure = failure_in_time(reader, data, folder)
             if failure:
                 print(json.dumps([number, failure]), flush=True, file=sys.__stdout__)
             refused += failure == ""

@@ -1,6 +1,7 @@
 """Small changes of sources, each of which some test should notice.
 
-Left alone is what no result depends on: texts, what errors say, annotations, decorators, and blocks for type checks.
+Left alone is what no result depends on: texts, what errors say, annotations, decorators, blocks for type checks,
+assertions, `strict=` of `zip`, which is one, and requests for memory ahead of time.
 What Numba compiles is changed like all else, and compiled again.
 """
 
@@ -110,7 +111,7 @@ def _nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.stmt, ast.FunctionDe
     ahead: list[tuple[ast.AST, ast.AST, ast.FunctionDef | None]] = [(tree, tree, None)]
     while ahead:
         node, statement, function = ahead.pop()
-        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert):
+        if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.Assert) or _asks_for_nothing(node):
             continue
         if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
             continue
@@ -161,6 +162,8 @@ def _alternatives(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "loop", ast.Continue()
         case ast.Return(value=ast.expr() as value) if not (isinstance(value, ast.Constant) and value.value is None):
             yield "return", ast.Return(ast.Constant(None))
+        case ast.Expr(value=value) if _asks_for_nothing(value):
+            return
         case ast.Raise() | ast.Expr(value=ast.Call()) | ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
             yield "removed", ast.Pass()
 
@@ -170,6 +173,13 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
     for name, value in fields.items():
         setattr(changed, name, value)
     return changed
+
+
+def _asks_for_nothing(node: ast.AST) -> bool:
+    """Tell whether a node is `strict=`, or a call that has memory fetched before it is needed."""
+    if isinstance(node, ast.keyword):
+        return node.arg == "strict"
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id.startswith("prefetch")
 
 
 def _texts(node: ast.AST) -> bool:

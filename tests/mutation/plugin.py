@@ -13,6 +13,7 @@ passed: set[int] = set()
 """Numbers of the places that were passed since the test began."""
 seconds: dict[str, float] = defaultdict(float)
 failed: set[str] = set()
+skipped: set[str] = set()
 places: dict[str, set[int]] = {}
 shared: dict[str, set[int]] = defaultdict(set)
 """What fixtures pass, which may be those of a whole file."""
@@ -40,7 +41,7 @@ def pytest_runtest_logstart(nodeid):
 def pytest_runtest_logreport(report):
     seconds[report.nodeid] += report.duration
     if report.outcome != "passed":
-        failed.add(report.nodeid)
+        (failed if report.outcome == "failed" else skipped).add(report.nodeid)
     if report.when == "setup":
         shared[report.nodeid.partition("::")[0]] |= passed
 
@@ -51,6 +52,6 @@ def pytest_runtest_logfinish(nodeid):
 
 def pytest_sessionfinish():
     if WRITTEN:
-        good = [test for test in seconds if test not in failed]
+        good = seconds.keys() - failed - skipped
         figures = {test: [seconds[test], sorted(places[test] | shared[test.partition("::")[0]])] for test in good}
         Path(WRITTEN).write_text(json.dumps({"passed": figures, "failed": sorted(failed)}))

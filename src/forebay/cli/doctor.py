@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from forebay.cli.outputs import check_output
+from forebay.files import whole
 from forebay.filesystems import spill_directory
 from forebay.report.console import plain
 
@@ -20,20 +22,26 @@ def doctor(
     ] = TEMPORARY,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Measure nothing, only look.")] = False,
+    save: Annotated[Path | None, typer.Option(help="Write that JSON here too, for `forebay plan --machine`.")] = None,
 ) -> None:
     """Show what this machine has: GPUs, links measured, libraries, what is missing and how to get it."""
     _check(directory)
-    from forebay.cli.inventory import gather
-
-    if as_json:
-        typer.echo(json.dumps(asdict(gather(directory, measure=not quick)), indent=2))
-        return
+    check_output("--save", save, (".json",))
     from rich.console import Console
 
-    from forebay.cli.inventory_tables import show
+    from forebay.cli.inventory import gather
 
     with Console(stderr=True).status("looking" if quick else "measuring, about 5 seconds"):
         inventory = gather(directory, measure=not quick)
+    text = json.dumps(asdict(inventory), indent=2)
+    if save:
+        with whole(save, private=False) as unfinished:
+            unfinished.write_text(text + "\n")
+    if as_json:
+        typer.echo(text)
+        return
+    from forebay.cli.inventory_tables import show
+
     show(inventory, Console())
 
 

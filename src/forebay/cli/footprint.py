@@ -9,11 +9,10 @@ from typing import Annotated, Any, overload
 
 import typer
 
+from forebay.cli.outputs import PICTURES, check_output
 from forebay.errors import ForebayError
 from forebay.report.console import plain
 from forebay.units import to_bytes, to_text
-
-PICTURES = (".png", ".svg", ".pdf", ".jpg")
 
 
 def footprint(
@@ -38,11 +37,8 @@ def footprint(
     lengths = _numbers(shape, "--shape")
     allowed = None if budget is None else to_bytes(budget)
     near: dict[str, Any] = {"halo": _numbers(halo, "--halo"), "stored_chunks": _numbers(stored, "--stored")}
-    for option, file in (("--picture", picture), ("--model", model)):
-        if file is not None and not file.absolute().parent.is_dir():
-            raise ForebayError(f"{option} {file}: there is no folder {file.absolute().parent}")
-    if picture.suffix.lower() not in PICTURES:
-        raise ForebayError(f"--picture {picture}: give a name that ends in {', '.join(PICTURES)}")
+    check_output("--picture", picture, PICTURES)
+    check_output("--model", model)
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
     how |= {"shape": lengths, "library": library}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}

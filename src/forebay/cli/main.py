@@ -64,7 +64,7 @@ def options(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Run computations larger than the GPU at the speed of those that fit."""
+    """Run wave and tensor computations larger than the GPU, inside a budget in bytes."""
 
 
 def main() -> None:

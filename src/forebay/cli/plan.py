@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
+from forebay.cli.machines import HERE, costs_of
+from forebay.cli.outputs import PICTURES, check_output
 from forebay.errors import PlanError
 from forebay.planner import MACHINES, CodecCost, Costs
 from forebay.planner import plan as make_plan
-from forebay.planner.costs import assumed_costs
 from forebay.report.console import plain
 from forebay.units import Budget, to_bytes
 
@@ -31,15 +32,20 @@ def plan(
         list[str] | None,
         typer.Option(help="A codec as NAME=RATIO,ENCODE,DECODE in GB/s, like bounded:1e-4=8,1300,1500."),
     ] = None,
-    machine: Annotated[str | None, typer.Option(help=f"Costs to assume: {', '.join(MACHINES)}.")] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option(help=f"Costs to assume: {', '.join(MACHINES)}, a file of `doctor --save`, or {HERE} to measure."),
+    ] = None,
     costs: Annotated[Path | None, typer.Option(help="Measured costs, as JSON.")] = None,
     output: Annotated[Path | None, typer.Option(help="Write the plan here, as JSON.")] = None,
     picture: Annotated[Path | None, typer.Option(help="Draw the predicted timeline here.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
 ) -> None:
     """Plan a reversal inside a budget in bytes, and explain the plan."""
+    check_output("--picture", picture, PICTURES)
+    check_output("--output", output)
     budget = Budget(device, host, disk)
-    basis = _read(costs) if costs else assumed_costs(machine, to_bytes(state), budget.tiers[0])
+    basis = _read(costs) if costs else costs_of(machine, to_bytes(state), budget.tiers[0])
     codecs = dict(_codec(text) for text in codec or ())
     plan = make_plan(
         steps,
@@ -60,6 +66,8 @@ def plan(
 
         draw_timelines({str(plan.schedule): plan}, picture)
     typer.echo(plan.to_json() if json else plain(plan.explain()))
+    if not (costs or machine or json):
+        typer.echo(f"nobody named a machine: `--machine {HERE}` measures the links of this one", err=True)
 
 
 def _read(path: Path) -> Costs:

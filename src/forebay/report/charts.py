@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from forebay.metrics import Span
 from forebay.planner import Plan
 from forebay.report.drawing import load
+from forebay.report.lanes import HEIGHT, bands, lanes_of
 from forebay.report.memory import occupancy
 from forebay.report.timeline import COLOURS, lane_name
 from forebay.schedule import Forward
+from forebay.units import seconds_to_text
 
-FINEST = 1500
-"""Pieces into which the time of a chart is cut at most: what is shorter is drawn together."""
+FINEST = 600
+"""Pieces into which the time of a chart is cut; the colours of each are in proportion to its seconds."""
 TIERS = {"device": "#c0582b", "host": "#2b7bba", "disk": "#3d8f5f"}
 
 
@@ -49,23 +53,31 @@ def timeline_chart(plan: Plan, spans: Sequence[Span]) -> Any:
         figure.add_scatter(
             x=x, y=y, name=name, mode="lines", line={"color": COLOURS[name]}, legendgroup=name, row=1, col=1
         )
-    end = max(span.stop for span in spans)
-    for what, colour in COLOURS.items():
-        pieces = merged([span for span in spans if span.what == what], end / FINEST)
-        if not pieces:
-            continue
+    lanes, end = lanes_of(spans), max(span.stop for span in spans)
+    edges = np.linspace(0, end, FINEST + 1)
+    named: set[str] = {"forward", "backward"}
+    for band in bands(spans, edges, list(COLOURS)):
+        (pieces,) = np.nonzero(band.top > band.base)
+        heights = (band.top - band.base)[pieces]
         figure.add_bar(
-            base=[piece.start for piece in pieces],
-            x=[piece.stop - piece.start for piece in pieces],
-            y=[lane_name(plan, piece.lane) for piece in pieces],
-            orientation="h",
-            name=what,
-            marker={"color": colour, "line": {"width": 0}},
-            legendgroup=what,
-            showlegend=what not in ("forward", "backward"),
+            base=band.base[pieces],
+            x=edges[pieces] + end / FINEST / 2,
+            y=heights,
+            width=end / FINEST,
+            name=band.what,
+            customdata=heights / HEIGHT,
+            hovertemplate=f"{lane_name(plan, band.lane)}, {band.what}: %{{customdata:.0%}} of "
+            f"{seconds_to_text(end / FINEST)} at %{{x:.3f}} s<extra></extra>",
+            marker={"color": COLOURS[band.what], "line": {"width": 0}},
+            legendgroup=band.what,
+            showlegend=band.what not in named,
             row=2,
             col=1,
         )
+        named.add(band.what)
+    figure.update_yaxes(
+        tickvals=list(range(len(lanes))), ticktext=[lane_name(plan, lane) for lane in lanes], row=2, col=1
+    )
     figure.update_layout(barmode="overlay", height=560, xaxis2_title="seconds", xaxis_title=None)
     return figure
 
@@ -77,18 +89,6 @@ def bars_chart(series: Mapping[str, Sequence[float]], labels: Sequence[str], acr
         figure.add_bar(x=list(labels), y=list(values), name=name, marker={"color": COLOURS.get(name, "#8a8f98")})
     figure.update_layout(barmode="stack", xaxis={"type": "category"})
     return figure
-
-
-def merged(spans: Sequence[Span], gap: float) -> list[Span]:
-    """Join spans of one lane and kind that a picture cannot tell apart."""
-    pieces: list[Span] = []
-    for span in sorted(spans, key=lambda span: (span.lane, span.start)):
-        last = pieces[-1] if pieces else None
-        if last is not None and last.lane == span.lane and span.start - last.stop < gap:
-            pieces[-1] = last._replace(stop=max(last.stop, span.stop))
-        else:
-            pieces.append(span)
-    return pieces
 
 
 def _ahead(plan: Plan, spans: Sequence[Span]) -> list[Any]:

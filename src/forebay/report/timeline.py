@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from forebay.metrics import Span
 from forebay.planner import Plan
 from forebay.report.drawing import load, load_pyplot
+from forebay.report.lanes import bands, lanes_of
 from forebay.schedule import Forward
 from forebay.units import seconds_to_text
 
@@ -21,10 +24,12 @@ COLOURS = {
     "store": "#3d8f5f",
     "fetch": "#8fc7a3",
 }
+FINEST = 1500
+"""Pieces into which the time of a picture is cut; the colours of each are in proportion to its seconds."""
 
 
 def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
-    """Draw plans one above the other as they are predicted, each on its own time axis."""
+    """Draw plans one above the other as they are predicted, on one scale of time."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(
         2 * len(plans),
@@ -37,6 +42,9 @@ def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
     for number, (name, plan) in enumerate(plans.items()):
         title = f"{name}: {plan.schedule}, {seconds_to_text(plan.prediction.seconds)}"
         draw_timeline(axes[2 * number, 0], axes[2 * number + 1, 0], plan, plan.timeline(), title, "predicted")
+    longest = max(axis.get_xlim()[1] for axis in axes[:, 0])
+    for axis in axes[:, 0]:
+        axis.set_xlim(0, longest)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
@@ -88,21 +96,19 @@ def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
 
 def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw a bar for the computation and for each link, coloured by what it does."""
-    lanes = ["compute", *sorted({span.lane for span in spans} - {"compute"})]
-    for height, lane in enumerate(reversed(lanes)):
-        for what, colour in COLOURS.items():
-            bars = [(span.start, span.stop - span.start) for span in spans if span.lane == lane and span.what == what]
-            if bars:
-                axis.broken_barh(bars, (height - 0.4, 0.8), color=colour, linewidth=0)
-    axis.set_yticks(range(len(lanes)), [lane_name(plan, lane) for lane in reversed(lanes)])
-    axis.set_xlim(0, max(span.stop for span in spans))
+    lanes, end = lanes_of(spans), max(span.stop for span in spans)
+    edges = np.linspace(0, end, FINEST + 1)
+    for band in bands(spans, edges, list(COLOURS)):
+        axis.stairs(band.top, edges, baseline=band.base, fill=True, color=COLOURS[band.what], linewidth=0)
+    axis.set_yticks(range(len(lanes)), [lane_name(plan, lane) for lane in lanes])
+    axis.set_xlim(0, end)
 
 
 def _add_legend(axis: Any, spans: Sequence[Span]) -> None:
     line = load("matplotlib.lines", "a picture").Line2D
     kinds = {span.what for span in spans}
     entries = [line([], [], color=colour, lw=5, label=what) for what, colour in COLOURS.items() if what in kinds]
-    axis.legend(handles=entries, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(entries), frameon=False)
+    axis.legend(handles=entries, loc="upper right", ncols=2, frameon=False)  # a loop that goes back leaves that corner
 
 
 def lane_name(plan: Plan, lane: str) -> str:

@@ -1,0 +1,51 @@
+"""The machine whose costs `forebay plan` assumes: one that is known by name, one that was measured, or this one."""
+
+from pathlib import Path
+
+from forebay.errors import PlanError
+from forebay.filesystems import spill_directory
+from forebay.planner.costs import CostPreset, Costs, Link, assumed_costs
+from forebay.tier.links import Links, measure_links
+
+HERE = "here"
+STEP = 1.44
+"""Bytes a second that a step reads and writes, over those that a copy copies: on an H200 0.72 of what a copy moves."""
+
+
+def costs_of(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
+    """Return the costs of a machine: of `MACHINES`, of a file that `forebay doctor --save` wrote, or measured now."""
+    if machine == HERE:
+        links, name = measure_links(spill_directory()), "this machine"
+    elif machine is not None and machine.endswith(".json"):
+        links, name = _read(Path(machine)), machine
+    else:
+        return assumed_costs(machine, state_bytes, first_tier)
+    return _preset(name, links, first_tier).costs(state_bytes)
+
+
+def _preset(name: str, links: Links, first_tier: str) -> CostPreset:
+    """Turn the links of a machine into what plans ask of it, seen from the tier in which the loop computes."""
+    disk = Link(links.disk_read, links.disk_write) if links.disk_read and links.disk_write else None
+    if first_tier == "host":
+        return CostPreset(name, STEP * links.host_copy, links.host_copy, None, disk, 0.0)
+    if not (links.device_copy and links.pinned_up and links.pinned_down):
+        raise PlanError(f"on {name} no GPU was measured: give a budget without --device, or another --machine")
+    share = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down)) if links.pinned_both else 1.0
+    host = Link(links.pinned_up, links.pinned_down, both=share)
+    return CostPreset(name, STEP * links.device_copy, links.device_copy, host, disk, links.pin_seconds_per_byte or 0.0)
+
+
+def _read(path: Path) -> Links:
+    """Read the links out of what `forebay doctor` wrote."""
+    from pydantic import BaseModel  # it takes its time to load
+
+    class Written(BaseModel):
+        links: Links | None
+
+    try:
+        links = Written.model_validate_json(path.read_text()).links
+    except (OSError, ValueError) as error:
+        raise PlanError(f"cannot read {path}, write it by `forebay doctor --save {path}`: {error}") from error
+    if links is None:
+        raise PlanError(f"{path} holds no links: write it by `forebay doctor --save {path}`, without --quick")
+    return links
