@@ -103,14 +103,17 @@ class Recipe(NamedTuple):
         if not self.exact:
             forward, saves = (1 - within.steps_within) * forward, (1 - within.saves_within) * saves
             alive *= ALIVE
-        still, sweep = _still(steps, work, forward, saves), steps * work.forward
+        still = _still(steps, work, forward, saves)
+        # What is alive at the turn has been saved before it, during which it goes down; the rest comes after it.
+        sweep = steps * work.forward + alive * work.save
+        longest_sweep = steps * work.forward + (alive if self.exact else self.snapshots) * work.save
         above = down = up = 0.0
         for link in range(len(slots) - 1):
             above += slots[link]
             moved = max(0.0, alive - above)
             down, up = max(down, moved * work.down[link]), max(up, moved * work.up[link])
         pinned = pin * min(max(0.0, alive - slots[0]), slots[1])
-        return max(sweep, down) + max(still - sweep, up) + pinned
+        return max(still, sweep + up, down + max(still - longest_sweep, up)) + pinned
 
 
 def thoroughness(steps: int, work: Work) -> Thoroughness:
@@ -152,7 +155,7 @@ def prices(steps: int, work: Work, first: int) -> list[float]:
     elif len(trips) == 1 and first <= FEW_FIRST:
         shares += MORE_SHARES
     shorter = [share * trip for trip in trips[:-1] for share in SHARES[1::2]] if steps <= SHORT_LOOP else []
-    return [_rounded(price) for price in shorter + [share * trips[-1] for share in shares]]
+    return list(dict.fromkeys(_rounded(price) for price in shorter + [share * trips[-1] for share in shares]))
 
 
 def recipes(steps: int, work: Work, device: int, room: int, below: float) -> list[Recipe]:

@@ -7,6 +7,7 @@ for a stretch of l states with `a` saves of the second level left. All saves and
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -69,33 +70,40 @@ def exact_splits(visits: int, first: int, saves: int, price: float) -> ExactSpli
 def tabulate(visits: int, first: int, most: int, prices: Sequence[float]) -> Figures:
     """Make and keep the tables of several prices, and return what they do with up to `most` saves."""
     lengths = np.arange(visits + 1)
-    plain = np.array([0, 0, *(binomial.forward_steps(length, first) for length in range(2, visits + 1))], np.float32)
-    # By price, saves left and length: costs, splits with a price, further saves, and snapshots at the turn.
-    cost = np.tile(plain, (len(prices), most + 1, 1))
-    ahead = cost + lengths.astype(np.float32)
-    cuts = np.zeros(cost.shape, np.int16)
-    counts = np.zeros((3, *cost.shape), np.int32)
-    counts[1, ..., 2:] = [binomial.saves(length, first) - 1 for length in range(2, visits + 1)]
-    counts[2, ..., 1:] = [binomial.live(length, first) for length in range(1, visits + 1)]
-    price = np.array(prices, np.float32)[:, None]
-    variant, saves = np.arange(len(prices))[:, None], np.arange(1, most + 1)
+    # By length: forward steps, splits with a price, further saves, and snapshots at the turn.
+    plain = np.zeros((visits + 1, 4), np.int32)
+    plain[1, 3] = 1
     for length in range(2, visits + 1):
-        sums = ahead[:, 1:, 1:length] + cost[:, :-1, length - 1 : 0 : -1]
-        before = sums.argmin(2)
-        least = np.take_along_axis(sums, before[:, :, None], 2)[:, :, 0] + price
-        before += 1
-        pays = least < plain[length] - 1e-2
-        behind = length - before
-        more = (behind > 1).astype(np.int32)
-        left, right = counts[:, variant, saves, before], counts[:, variant, saves - 1, behind]
-        joined = np.stack([1 + left[0] + right[0], more + left[1] + right[1], more + right[2]])
-        cuts[:, 1:, length] = np.where(pays, before, 0)
-        counts[:, :, 1:, length] = np.where(pays, joined, counts[:, :, 1:, length])
-        cost[:, 1:, length] = np.where(pays, least, plain[length])
-        ahead[:, 1:, length] = cost[:, 1:, length] + length
+        saves = binomial.saves(length, first) - 1
+        plain[length] = binomial.forward_steps(length, first), 0, saves, binomial.live(length, first)
+    # The same, and costs, by price, saves left and length; `behind` has the longest first.
+    counts = np.tile(plain, (len(prices), most + 1, 1, 1))
+    cost = counts[..., 0].astype(np.float32)
+    ahead, behind = cost + lengths.astype(np.float32), cost[..., ::-1].copy()
+    cuts = np.zeros(cost.shape, np.int16)
+    price = np.array(prices, np.float32)[:, None]
+    variant, left = np.arange(len(prices))[:, None], np.arange(1, most + 1)
+    room = np.empty(len(prices) * most * visits, np.float32)
+    for length in range(2, visits + 1):
+        shape = len(prices), most, length - 1
+        sums = room[: prod(shape)].reshape(shape)
+        np.add(ahead[:, 1:, 1:length], behind[:, :-1, visits + 1 - length : visits], out=sums)
+        before = sums.argmin(2) + 1
+        least = sums[variant, left - 1, before - 1] + price
+        pays = least < cost[:, 1:, length] - 1e-2
+        rest = length - before
+        joined = counts[variant, left - 1, rest]
+        joined[..., :3] += counts[variant, left, before][..., :3]
+        joined[..., 0] += before
+        joined[..., 1] += 1
+        joined[..., 2:] += (rest > 1)[..., None]
+        np.copyto(cuts[:, 1:, length], before, where=pays, casting="same_kind")
+        np.copyto(counts[:, 1:, length], joined, where=pays[..., None])
+        for table, seconds, place in (cost, 0, length), (ahead, length, length), (behind, 0, visits - length):
+            table[:, 1:, place] = np.where(pays, least, cost[:, 1:, length]) + seconds
     for number, value in enumerate(prices):
         _kept[visits, first, value] = cuts[number]
     while len(_kept) > max(KEPT, len(prices)):
         _kept.popitem(last=False)
-    splits, further, alive = counts[..., -1].astype(float)
-    return Figures(cost[..., -1] - price * splits, 1 + further, splits, alive)
+    forward, splits, further, alive = np.moveaxis(counts[..., -1, :], -1, 0).astype(float)
+    return Figures(forward, 1 + further, splits, alive)
