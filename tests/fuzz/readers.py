@@ -52,6 +52,7 @@ schedule = "auto"
 [output]
 formats = ["npy"]
 """
+JOBS = [JOB.encode(), JOB.replace('schedule = "auto"', 'image_error = "1%"').encode()]
 
 
 @dataclass(frozen=True)
@@ -498,8 +499,8 @@ READERS = {
     "npy": Reader(lambda: [npy(FIELD), npy(FIELD[:, 0].astype(">f8")), npy(np.arange(3))], read_npy),
     "segy": Reader(segy_seeds, read_segy),
     "zarr": Reader(lambda: named_seeds(zarr_files()), read_zarr, mutated_body),
-    "job": Reader(lambda: [JOB.encode()], read_job),
-    "whole job": Reader(lambda: [JOB.encode()], read_job_whole),
+    "job": Reader(lambda: JOBS, read_job),
+    "whole job": Reader(lambda: JOBS, read_job_whole),
     "workspace": Reader(lambda: named_seeds(workspace_files()), read_workspace, mutated_body),
     "command line": Reader(lambda: [line.encode() for line in LINES], read_command_line),
     "progress": Reader(lambda: [progress_file()], read_progress),
