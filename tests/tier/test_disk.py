@@ -465,11 +465,14 @@ def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):
-    def broken(*about):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+def test_a_disk_that_fails_is_named_with_what_failed_first(disk, monkeypatch):
+    def failing(number):
+        def fail(*about):
+            raise OSError(number, os.strerror(number))
 
-    with Disk(tmp_path, 1 << 20) as disk:
-        monkeypatch.setattr("forebay.tier.disk.write_chunk", broken)
-        with pytest.raises(DiskError, match=r"failed at step 3 \(Input/output error\): look at it"):
-            disk.write(3, bytes(4096)).result()
+        return fail
+
+    monkeypatch.setattr("forebay.tier.disk.write_chunk", failing(errno.EIO))
+    monkeypatch.setattr(os, "fdatasync", failing(errno.ENOSPC))
+    with pytest.raises(DiskError, match=r"failed at step 3 \(Input/output error\): look at it"):
+        disk.write(3, bytes(4096)).result()
