@@ -45,7 +45,10 @@ TESTS = {
     "planner": ["tests/planner", "tests/cli/test_plan.py"],
     "schedule": ["tests/schedule", "tests/planner"],
     "codec": ["tests/codec"],
-    "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
+    "wave/job": [
+        *("tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"),
+        *("tests/wave/files/test_segy.py", "tests/wave/files/test_flavours.py"),
+    ],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
 FIRST = "tests/codec/test_plain.py"

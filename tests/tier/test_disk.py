@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tests.spills import bytes_on_disk, spills
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
+from forebay.tasks import Workers
 from forebay.tier import disk as disk_module
 from forebay.tier import sectors
 from forebay.tier.disk import CHUNK, Disk
@@ -435,6 +436,19 @@ def test_a_killed_run_leaves_nothing_and_harms_no_live_one(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
     assert live.communicate("go\n", TIMEOUT) and live.returncode == 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_interrupted_as_it_is_made_leaves_no_file_open(tmp_path, monkeypatch):
+    submit = Workers.submit
+
+    def interrupted(workers, *what):
+        submit(workers, *what).result()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workers, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt) as held:  # its frames hold the disk
+        Disk(tmp_path, MB)
+    assert nothing_in(tmp_path) and held.traceback
 
 
 @pytest.mark.parametrize("moment", ["waiting for a transfer", "closing"])
