@@ -35,10 +35,11 @@ if not ALL:
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 # What checkpoint_schedules has Numba compile takes seconds in every process, and milliseconds as it stands.
-sys.modules["numba"] = None
-with suppress(ImportError):
-    import checkpoint_schedules  # noqa: F401
-del sys.modules["numba"]
+if "checkpoint_schedules" not in sys.modules:
+    sys.modules["numba"] = None
+    with suppress(ImportError):
+        import checkpoint_schedules  # noqa: F401
+    del sys.modules["numba"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background by a shell: the processes that tests interrupt would inherit that.

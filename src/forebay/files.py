@@ -19,6 +19,15 @@ _HERE, _EXCHANGE = -100, 2
 """Of Linux: paths begin at the working directory, and two names change places in one step."""
 
 
+def text_of(path: Path, most: int = 2**27) -> str:
+    """Read a file of text, and refuse one that is longer than what is read here ever is."""
+    with path.open("rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"{path} is longer than the {most} bytes that are read of such a file")
+    return data.decode()
+
+
 @contextmanager
 def whole(path: Path, *, folder: bool = False, private: bool = True) -> Iterator[Path]:
     """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one.

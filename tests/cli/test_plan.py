@@ -1,5 +1,6 @@
 import json
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -57,6 +58,36 @@ def test_this_machine_can_be_measured_for_a_plan():
 def test_a_machine_file_that_says_too_little_is_refused(links, says, tmp_path):
     ended = CliRunner().invoke(app, [*ARGUMENTS, "--machine", machine_file(tmp_path, **links)])
     assert isinstance(ended.exception, ForebayError) and says in str(ended.exception)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ('{"links": {"host_copy": 0}}', "links.host_copy is 0, which no link has"),
+        ('{"links": {"host_copy": 8e9, "pinned_both": NaN}}', "links.pinned_both is nan, which no link has"),
+        ('{"links": {"host_copy": "fast"}}', "links.host_copy: Input should be a valid number"),
+        ('{"links": {}}', "links.host_copy: Field required"),
+        ("[" * 100_000, "Invalid JSON"),
+        ("", "Invalid JSON: EOF"),
+    ],
+)
+def test_what_is_wrong_with_a_machine_file_is_told_in_one_line(content, says, tmp_path, monkeypatch, capsys):
+    path = tmp_path / "machine.json"
+    path.write_text(content)
+    monkeypatch.setattr(sys, "argv", ["forebay", *ARGUMENTS, "--machine", str(path)])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    message = capsys.readouterr().err
+    assert ended.value.code == 2 and says in message and message.count("\n") == 1 and str(path) in message
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no such device")
+def test_a_file_without_an_end_is_not_read_whole(monkeypatch, capsys):
+    for command in ([*ARGUMENTS, "--costs", "/dev/zero"], ["rtm", "/dev/zero"]):
+        monkeypatch.setattr(sys, "argv", ["forebay", *command])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert ended.value.code == 2 and "/dev/zero is longer than" in capsys.readouterr().err
 
 
 def test_who_names_no_machine_is_told_so():

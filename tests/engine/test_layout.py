@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from forebay.engine.layout import Layout, arrays_of
+from forebay.engine.states.sharing import sharing_with_gaps
 from forebay.errors import StateError
 
 Fields = namedtuple("Fields", "pressure velocity")
@@ -83,3 +84,9 @@ def test_what_is_locked_is_seen_and_cannot_be_written_to():
     locked = Layout.of((A, B)).locked((already, fresh))
     assert locked[0] is already and locked[1].base is fresh and not locked[1].flags.writeable
     assert fresh.flags.writeable
+
+
+def test_arrays_of_which_nobody_can_tell_soon_are_taken_to_share_memory():
+    memory = np.zeros(3_301_565, np.int8)
+    woven = np.lib.stride_tricks.as_strided(memory, [15] * 6, [59715, 37017, 57038, 2947, 28682, 50427])
+    assert sharing_with_gaps([woven, memory[1100521:1100522]], [woven.nbytes, 1]) == (0, 1)

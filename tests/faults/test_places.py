@@ -18,6 +18,7 @@ from forebay.filesystems import file_system_of, in_memory, keeps_locks, spill_di
 from forebay.locks import DirectoryLock
 from forebay.tier import capacity
 from forebay.tier.capacity import Capacity
+from forebay.tier.disk import Disk
 
 MOUNTS = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -95,6 +96,15 @@ def test_what_is_spilled_into_memory_counts_as_memory(monkeypatch):
     assert reverse("revolve:3", 83_000).plan.tiers == ("host", "disk")
     with pytest.raises(BudgetError, match=r"in /dev/shm, which is no disk but memory \(tmpfs\): .*another directory"):
         reverse("storeall", 900_000)
+
+
+@pytest.mark.skipif(not in_memory(Path("/dev/shm")), reason="no memory that is a directory here")
+def test_of_memory_that_is_a_directory_all_that_is_free_may_be_taken(monkeypatch):
+    monkeypatch.setattr(capacity, "host_capacity", lambda: Capacity(10**9, 600_000))
+    with Disk("/dev/shm", 600_000):
+        pass
+    with pytest.raises(BudgetError, match="at most 600000 bytes"):
+        Disk("/dev/shm", 600_001)
 
 
 def shared(directory):

@@ -52,6 +52,7 @@ schedule = "auto"
 [output]
 formats = ["npy"]
 """
+JOBS = [JOB.encode(), JOB.replace('schedule = "auto"', 'image_error = "1%"').encode()]
 
 
 @dataclass(frozen=True)
@@ -148,6 +149,22 @@ def read_plan(data, folder):
 
 
 COSTS = b'{"forward": 0.001, "backward": 0.002, "copy": 1e10, "disk": {"up": 1e9, "down": 1e9}, "steps": [1.0, 2.0]}'
+
+
+LINKS = {"host_copy": 8e9, "device_copy": 1e12, "pinned_up": 5e10, "pinned_down": 4e10, "pinned_both": 3e10}
+LINKS |= {"pin_seconds_per_byte": 1e-10, "disk_read": 3e9, "disk_write": 2e9, "disk_method": "O_DIRECT"}
+
+
+def read_machine(data, folder):
+    from forebay.cli.machines import costs_of, read_json
+
+    path = folder / "machine.json"
+    path.write_bytes(data)
+    all_of(
+        lambda: costs_of(str(path), 10**9, "host"),
+        lambda: costs_of(str(path), 10**9, "device"),
+        lambda: read_json(path, fb.Costs, str(path)),
+    )
 
 
 # Footprints.
@@ -399,6 +416,7 @@ LINES = [
     "plan --steps 30 --state 1MB --host 9MB --disk 1GB --schedule revolve:4 --policy lru --every 2 --record 10kB",
     "plan --steps 30 --state 1MB --device 9MB --codec bounded:1e-4=8,1300,1500 --machine h200 --reversals 3 --json",
     "plan --steps 2 --state 1MB --host 9MB --costs costs.json --output plan.json",
+    "plan --steps 2 --state 1MB --device 9MB --machine machine.json --picture plan.png",
     "rtm job.toml --check --workers 1 --output x",
     "doctor --quick --json --directory .",
     "footprint os:nothing --shape 651,951,462 --budget 4GB --halo 8,8,8 --stored 64,64,64 --picture x.png",
@@ -416,7 +434,12 @@ def read_command_line(data, folder):
     line = [part for part in decoded(data).split() if "\0" not in part]
     if line[:1] == ["demo"] or (line[:1] == ["bench"] and "--list" not in line) or "--all" in line:
         raise ForebayError("it would take long")
-    for name, content in (("costs.json", COSTS), ("job.toml", JOB.encode()), ("model.json", model_text())):
+    for name, content in (
+        ("costs.json", COSTS),
+        ("machine.json", text({"links": LINKS})),
+        ("job.toml", JOB.encode()),
+        ("model.json", model_text()),
+    ):
         (folder / name).write_bytes(content)
     told, shown, before = io.StringIO(), io.StringIO(), os.getcwd()
     arguments, sys.argv = sys.argv, ["forebay", *line]
@@ -468,6 +491,7 @@ READERS = {
     "name": Reader(lambda: [name.encode() for name in (*CODECS, "revolve:20", "hierarchical:2,14@30")], read_names),
     "plan arguments": Reader(lambda: [text(given) for given in PLANS], read_plan_arguments),
     "plan": Reader(plans, read_plan),
+    "machine": Reader(lambda: [text({"python": "3.12", "links": LINKS}), COSTS], read_machine),
     "model": Reader(lambda: [model_text()], read_model),
     "shape": Reader(lambda: [text({"shape": [651, 951], "budget": "4GB", "threads": 2, "halo": [8, 8]})], read_shape),
     "encoding": Reader(encodings, read_encoding, mutated_parts),
@@ -475,8 +499,8 @@ READERS = {
     "npy": Reader(lambda: [npy(FIELD), npy(FIELD[:, 0].astype(">f8")), npy(np.arange(3))], read_npy),
     "segy": Reader(segy_seeds, read_segy),
     "zarr": Reader(lambda: named_seeds(zarr_files()), read_zarr, mutated_body),
-    "job": Reader(lambda: [JOB.encode()], read_job),
-    "whole job": Reader(lambda: [JOB.encode()], read_job_whole),
+    "job": Reader(lambda: JOBS, read_job),
+    "whole job": Reader(lambda: JOBS, read_job_whole),
     "workspace": Reader(lambda: named_seeds(workspace_files()), read_workspace, mutated_body),
     "command line": Reader(lambda: [line.encode() for line in LINES], read_command_line),
     "progress": Reader(lambda: [progress_file()], read_progress),

@@ -26,7 +26,7 @@ EXAMPLES = {"command line": 8, "shape": 25, "zarr": 20, "segy": 30}
 SLOW = {"workspace", "whole job"}
 """Readers that have a migration run before they begin."""
 SHARE = {"command line": 0.02, "whole job": 0.3, "workspace": 0.1, "zarr": 0.05, "encoding": 0.5}
-SHARE |= {"model": 0.3, "name": 0.05, "plan arguments": 0.15}
+SHARE |= {"model": 0.3, "machine": 0.2, "name": 0.05, "plan arguments": 0.15}
 """Of the inputs that each reader has in the long form, where an input takes long."""
 INPUTS, SEEDS = 1_000_000, 2
 """of the long form: processes of different seeds share the inputs of each reader"""

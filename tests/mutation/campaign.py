@@ -13,13 +13,12 @@ import json
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager
 from fnmatch import fnmatch
 from itertools import zip_longest
 from pathlib import Path
@@ -46,7 +45,10 @@ TESTS = {
     "planner": ["tests/planner", "tests/cli/test_plan.py"],
     "schedule": ["tests/schedule", "tests/planner"],
     "codec": ["tests/codec"],
-    "wave/job": ["tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"],
+    "wave/job": [
+        *("tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"),
+        *("tests/wave/files/test_segy.py", "tests/wave/files/test_flavours.py"),
+    ],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
 FIRST = "tests/codec/test_plain.py"
@@ -74,27 +76,45 @@ def test_files(room):
                 yield file.relative_to(ROOT).as_posix()
 
 
-def run_tests(copy, files, seconds, **variables):
-    """Run tests in a copy; return their exit status, 124 where they took too long, and the last lines they printed."""
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "-rf"]
-    command += ["-p", "tests.mutation.plugin", "-m", "not slow", "--basetemp", tempfile.mkdtemp(dir=copy), *files]
-    if "WRITTEN" in variables:
-        command.remove("-x")
-    environment = {**os.environ, "PYTHONPATH": f"{copy / 'src'}{os.pathsep}{copy}", "CUDA_VISIBLE_DEVICES": ""}
-    environment |= {f"FOREBAY_MUTATION_{name}": str(value) for name, value in variables.items()}
-    with tempfile.TemporaryFile("w+") as printed:
-        child = subprocess.Popen(
-            command, cwd=copy, env=environment, start_new_session=True, stdout=printed, stderr=printed, text=True
+class Worker:
+    """A copy of the repository, and a process that forks to run tests in it, or in others."""
+
+    def __init__(self, copy):
+        self.copy = copy
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        variables |= {"PYTHONPATH": "", "CUDA_VISIBLE_DEVICES": ""}
+        command = [sys.executable, "-P", Path(__file__).with_name("server.py")]
+        self._server = subprocess.Popen(
+            command, cwd=copy, env=variables, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        try:
-            status = child.wait(seconds)
-        except subprocess.TimeoutExpired:
-            status = 124
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # with all that it started
-        child.wait()
-        printed.seek(0)
-        return status, printed.read()[-2000:]
+
+    def run(self, files, seconds, copy=None, **variables):
+        """Run tests; return their exit status, 124 where they took too long, and the last lines they printed."""
+        copy = copy or self.copy
+        arguments = ["-x", "-q", "-n", "0", "-p", "no:cacheprovider", "--tb=line", "-rf", "-p", "tests.mutation.plugin"]
+        arguments += ["-m", "not slow", "--basetemp", tempfile.mkdtemp(dir=copy), *files]
+        if "WRITTEN" in variables:
+            arguments.remove("-x")
+        variables = {f"FOREBAY_MUTATION_{name}": str(value) for name, value in variables.items()}
+        variables["PYTHONPATH"] = f"{copy / 'src'}{os.pathsep}{copy}"
+        with tempfile.NamedTemporaryFile("r", dir=copy) as printed:
+            request = {"copy": str(copy), "arguments": arguments, "variables": variables, "seconds": seconds}
+            print(json.dumps(request | {"printed": printed.name}), file=self._server.stdin, flush=True)
+            return int(self._server.stdout.readline()), printed.read()[-2000:]
+
+    def close(self):
+        """Have the process end."""
+        self._server.communicate()
+
+
+@contextmanager
+def borrowed(workers):
+    """Take a worker that is idle, and give it back."""
+    worker = workers.get()
+    try:
+        yield worker
+    finally:
+        workers.put(worker)
 
 
 def copied(source, target, copy_file):
@@ -132,12 +152,13 @@ def marked(copy, turns):
     return {number for numbers in marks.values() for number in numbers}
 
 
-def map_of(copy, files, pool):
+def map_of(copy, files, pool, workers):
     """Run tests once; return the seconds that each of them takes, and the places that it passes, where it succeeds."""
 
     def run(together):
         written = Path(tempfile.mkstemp(dir=copy)[1])
-        run_tests(copy, together, 900, WRITTEN=written)
+        with borrowed(workers) as worker:
+            worker.run(together, 900, copy, WRITTEN=written)
         return json.loads(written.read_text() or json.dumps({"passed": {}, "failed": together}))
 
     examples = [file for file in files if file.startswith("src/")]  # one process for all
@@ -159,22 +180,24 @@ def tests_of(number, room, passed):
     return tests, seconds
 
 
-def judge(copy, mutant, room, tests, seconds):
-    """Make a change in a copy, run tests, and undo it; tell what came of it."""
+def judge(worker, mutant, room, tests, seconds):
+    """Make a change in a worker's copy, run tests, and undo it; tell what came of it."""
     told = {"room": room, "file": mutant.file, "line": mutant.line, "kind": mutant.kind}
     told |= {"before": mutant.before, "after": mutant.after}
     if not tests:
         return told | {"outcome": "untouched"}
-    chosen, path = copy / "chosen.json", copy / mutant.file
+    chosen, path = worker.copy / "chosen.json", worker.copy / mutant.file
     chosen.write_text(json.dumps(tests))
     kept = path.with_suffix(".kept")
     path.rename(kept)  # it may be linked
     path.write_text(mutant.source)
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()  # dates of sources are told to a second there
     start = monotonic()
     try:
         files = sorted({test.partition("::")[0] for test in tests})
         patience = 60 + 3 * seconds  # Numba may have to compile
-        status, printed = run_tests(copy, files, patience, CHOSEN=chosen)
+        status, printed = worker.run(files, patience, CHOSEN=chosen)
     finally:
         kept.replace(path)
     outcome = "survived" if status == 0 else "timeout" if status == 124 else "killed"
@@ -207,23 +230,25 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
         drawn[room] = len(possible)
         lists.append([(room, mutant) for mutant in random.sample(possible, min(count, len(possible)))])
     turns = [each for turn in zip_longest(*lists) for each in turn if each]
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool:
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(processes) as pool, ExitStack() as ends:
         base, traced = (Path(folder, name) for name in ("base", "traced"))
         for copy in (base, traced):
             copy.mkdir()
             copied(ROOT, copy, shutil.copy2)
         told_of = marked(traced, turns)
+        workers, writing = SimpleQueue(), Lock()
+        for number in range(processes):
+            copy = Path(folder, f"copy-{number}")
+            copy.mkdir()
+            worker = Worker(copied(base, copy, os.link))
+            ends.callback(worker.close)
+            workers.put(worker)
         start = monotonic()
-        passed, failed = map_of(traced, sorted({file for room in rooms for file in test_files(room)}), pool)
+        passed, failed = map_of(traced, sorted({file for room in rooms for file in test_files(room)}), pool, workers)
         if len(failed) > RED * len(passed):
             raise SystemExit(f"{len(failed)} tests fail without any change, and {len(passed)} pass: {failed[:5]}")
         report = {"seed": seed, "python": platform.python_version(), "tests": len(passed), "left out": failed}
         report |= {"map seconds": round(monotonic() - start, 1), "rooms": {}, "mutants": []}
-        copies, writing = SimpleQueue(), Lock()
-        for number in range(processes):
-            copy = Path(folder, f"copy-{number}")
-            copy.mkdir()
-            copies.put(copied(base, copy, os.link))
 
         def attempt(number):
             room, mutant = turns[number]
@@ -232,11 +257,9 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
             elif monotonic() > deadline:
                 return
             else:
-                copy = copies.get()
-                try:
-                    told = judge(copy, mutant, room, *tests_of(number if number in told_of else None, room, passed))
-                finally:
-                    copies.put(copy)
+                tests = tests_of(number if number in told_of else None, room, passed)
+                with borrowed(workers) as worker:
+                    told = judge(worker, mutant, room, *tests)
             with writing:
                 report["mutants"].append(told)
                 report["rooms"] = summary(report["mutants"], drawn)

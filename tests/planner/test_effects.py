@@ -38,6 +38,8 @@ def both_ways(steps):
         (both_ways(1), {}, 20),
         # Both move from 10 on, each at four fifths of its speed.
         (both_ways(1), {"both": (0.25,)}, 22.5),
+        # So they do in milliseconds.
+        (both_ways(1), {"both": (0.25,), "forward": 0.01, "up": (0.01,), "down": (0.01,)}, 0.0225),
         # A store that begins in the middle of a fetch meets its last half.
         (
             [*both_ways(1)[:4], Fetch(0, 1), Backward(1), Save(1), Store(1, 1), Restore(0), Drop(0)],

@@ -32,7 +32,7 @@ from forebay.schedule.zcut import fewest_snapshots
 
 @pytest.mark.parametrize("steps", range(1, 65))
 def test_every_schedule_reverses_every_step_once_in_order(steps):
-    assert check(StoreAll(steps)).peak_snapshots == steps
+    assert check(StoreAll(steps)).peak_snapshots == steps and StoreAll(steps).inner == 0
     for snapshots in range(1, steps + 1):
         assert check(Revolve(steps, snapshots)).peak_snapshots == snapshots
         assert check(Uniform(steps, snapshots)).peak_snapshots <= snapshots

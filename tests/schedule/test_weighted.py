@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from tests.example_counts import fewer
 
 from forebay.errors import ScheduleError
-from forebay.schedule import Forward, Revolve, Weighted, check
+from forebay.schedule import Forward, Revolve, Weighted, binomial, check
+from forebay.schedule.weighted import WeightedSplits
 
 
 def least_seconds(costs, snapshots):
@@ -79,6 +80,12 @@ def test_long_loops_are_within_three_percent_of_the_least_time(kind, steps, snap
 @pytest.mark.parametrize(("steps", "snapshots"), [(1, 1), (7, 7), (100, 3), (3000, 12)])
 def test_equal_steps_are_left_to_revolve(steps, snapshots):
     assert list(Weighted(steps, snapshots, [0.5] * steps)) == list(Revolve(steps, snapshots))
+
+
+@pytest.mark.parametrize(("visits", "snapshots"), [(4, 2), (7, 2), (9, 4), (13, 3)])
+def test_a_stretch_of_equal_steps_is_split_as_revolve_splits_it_whatever_lies_around(visits, snapshots):
+    costs = [5.0, *[1.0] * (visits - 1), 5.0, 5.0]
+    assert WeightedSplits(costs, snapshots).split(1, visits, snapshots) == binomial.split(visits, snapshots)
 
 
 def test_dear_steps_are_repeated_less_than_revolve_repeats_them():

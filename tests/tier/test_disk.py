@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tests.spills import bytes_on_disk, spills
 
 from forebay.errors import BudgetError, CorruptionError, DiskError, DiskFullError, PlanError
+from forebay.tasks import Workers
 from forebay.tier import disk as disk_module
 from forebay.tier import sectors
 from forebay.tier.disk import CHUNK, Disk
@@ -437,6 +438,19 @@ def test_a_killed_run_leaves_nothing_and_harms_no_live_one(tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
+def test_who_is_interrupted_as_it_is_made_leaves_no_file_open(tmp_path, monkeypatch):
+    submit = Workers.submit
+
+    def interrupted(workers, *what):
+        submit(workers, *what).result()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Workers, "submit", interrupted)
+    with pytest.raises(KeyboardInterrupt) as held:  # its frames hold the disk
+        Disk(tmp_path, MB)
+    assert nothing_in(tmp_path) and held.traceback
+
+
 @pytest.mark.parametrize("moment", ["waiting for a transfer", "closing"])
 def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> None:
     script = f"""
@@ -465,11 +479,14 @@ def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_disk_that_fails_is_named(tmp_path, monkeypatch):
-    def broken(*about):
-        raise OSError(errno.EIO, os.strerror(errno.EIO))
+def test_a_disk_that_fails_is_named_with_what_failed_first(disk, monkeypatch):
+    def failing(number):
+        def fail(*about):
+            raise OSError(number, os.strerror(number))
 
-    with Disk(tmp_path, 1 << 20) as disk:
-        monkeypatch.setattr("forebay.tier.disk.write_chunk", broken)
-        with pytest.raises(DiskError, match=r"failed at step 3 \(Input/output error\): look at it"):
-            disk.write(3, bytes(4096)).result()
+        return fail
+
+    monkeypatch.setattr("forebay.tier.disk.write_chunk", failing(errno.EIO))
+    monkeypatch.setattr(os, "fdatasync", failing(errno.ENOSPC))
+    with pytest.raises(DiskError, match=r"failed at step 3 \(Input/output error\): look at it"):
+        disk.write(3, bytes(4096)).result()

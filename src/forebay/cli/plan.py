@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from forebay.cli.machines import HERE, costs_of
+from forebay.cli.machines import HERE, costs_of, read_json
 from forebay.cli.outputs import PICTURES, check_output
 from forebay.errors import PlanError
 from forebay.planner import MACHINES, CodecCost, Costs
@@ -45,7 +45,9 @@ def plan(
     check_output("--picture", picture, PICTURES)
     check_output("--output", output)
     budget = Budget(device, host, disk)
-    basis = _read(costs) if costs else costs_of(machine, to_bytes(state), budget.tiers[0])
+    basis = (
+        read_json(costs, Costs, f"costs from {costs}") if costs else costs_of(machine, to_bytes(state), budget.tiers[0])
+    )
     codecs = dict(_codec(text) for text in codec or ())
     plan = make_plan(
         steps,
@@ -68,15 +70,6 @@ def plan(
     typer.echo(plan.to_json() if json else plain(plan.explain()))
     if not (costs or machine or json):
         typer.echo(f"nobody named a machine: `--machine {HERE}` measures the links of this one", err=True)
-
-
-def _read(path: Path) -> Costs:
-    from pydantic import TypeAdapter  # it takes its time to load
-
-    try:
-        return TypeAdapter(Costs).validate_json(path.read_text())
-    except (OSError, ValueError) as error:
-        raise PlanError(f"cannot read costs from {path}: {error}") from error
 
 
 def _codec(text: str) -> tuple[str, CodecCost]:

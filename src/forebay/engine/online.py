@@ -17,7 +17,7 @@ from forebay.engine.spilling import EndlessExecutor, Rooms, SnapshotCoding, room
 from forebay.errors import BudgetError, PlanError, StateError
 from forebay.machine.packing import Packing
 from forebay.planner import Plan, check_budget, plan
-from forebay.planner.choose import Choice, Setting
+from forebay.planner.choose import Setting, priced
 from forebay.planner.operations import Operation
 from forebay.planner.residency import StreamedResidency, follow, reside_back, reside_online
 from forebay.planner.settings import Problem, check_tiers
@@ -139,8 +139,7 @@ class TurnPlanned(Reversal):
         setting = self._setting
         work = problem.work("states", setting.codec, len(setting.slots))
         prediction = simulate(operations, (*setting.slots[:-1], BOUNDLESS), work)
-        seconds = prediction.seconds + setting.pin * sum(prediction.peak[1:2])
-        return Plan.of(problem, Choice(seconds, setting, schedule, setting.slots, prediction))
+        return Plan.of(problem, priced(prediction, schedule, setting.slots, setting))
 
 
 class OnlineReversal(TurnPlanned):

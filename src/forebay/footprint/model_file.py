@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import reading
-from forebay.files import whole
+from forebay.files import text_of, whole
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.fit.footprint import Footprint
 from forebay.footprint.measure.conditions import Conditions
@@ -50,7 +50,7 @@ def read(path: Path) -> dict[str, Any]:
     from pydantic import TypeAdapter  # late: only models from files need it
 
     with reading(path, "a footprint", FootprintError):
-        content: dict[str, Any] = json.loads(path.read_text())
+        content: dict[str, Any] = json.loads(text_of(path))
         if content["kind"] != KIND or content["format"] != FORMAT:
             raise FootprintError(f"{path} is not a footprint of a kind that this version reads: learn it again")
         layout = TypeAdapter(InputLayout).validate_python(content["layout"])

@@ -102,7 +102,11 @@ def predict(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Pre
 
 def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Choice:
     """Predict what a schedule takes in a setting, with the pinning of the host slots that it uses."""
-    prediction = predict(schedule, slots, setting)
+    return priced(predict(schedule, slots, setting), schedule, slots, setting)
+
+
+def priced(prediction: Prediction, schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Choice:
+    """Add the pinning of the host slots that a prediction uses."""
     seconds = prediction.seconds
     if len(slots) > 1:
         seconds += setting.pin * prediction.peak[1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from forebay.errors import ForebayError, PlanError
+from forebay.files import text_of
 from forebay.metrics import Span
 from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
 from forebay.planner.costs import Costs
@@ -190,7 +191,7 @@ class Plan:
         from pydantic import ValidationError
 
         try:
-            text = source if isinstance(source, str) and source.lstrip().startswith("{") else Path(source).read_text()
+            text = source if isinstance(source, str) and source.lstrip().startswith("{") else text_of(Path(source))
             data = json.loads(text)
             json.dumps(data, ensure_ascii=False).encode()  # refuses halves of characters, which cannot be written again
             return _adapter().validate_python(_with_objects(data))

@@ -46,7 +46,7 @@ def test_shots_whose_batch_fails_are_computed_alone(together, finished, tmp_path
 
 def test_batches_fill_a_gpu_and_keep_their_history_in_the_budget(tmp_path):
     job = parse(job_text(memory='device = "4GB"\nhost = "12GB"', run="retries = 0"), tmp_path)
-    grid = type("Part", (), {"ndim": 2, "fields": lambda self, halo: (400, 1000)})()
+    grid = type("Part", (), {"ndim": 2, "fields": lambda self, halo: (400, 250 * halo)})()  # of order 8
     assert batch_of(job, "gpu", grid, steps=2000, every=10) == 30  # 12 million points
     assert batch_of(job, "gpu", grid, steps=20_000, every=10) == 4  # 2012 fields of 1.6 MB each
     assert batch_of(job, "cpu", grid, steps=2000, every=10) == 1

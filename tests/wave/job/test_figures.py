@@ -38,6 +38,7 @@ def test_inspection_tells_every_figure(tmp_path):
         "steps     151 of 8 ms, imaged every 7",
         "parts     each shot migrates in 48 x 42 points inside layers of 20, on the CPU",
     } <= set(inspect(job).splitlines())
+    assert "inside layers of 20, on the CPU" in inspect(text_in(tmp_path, run="retries = 0"))  # no GPU is told of
     told = inspect(changed(job, scheduler="tcp://here:1"))
     assert "inside layers of 20, on what the cluster's workers have" in told
 

@@ -11,6 +11,7 @@ import time
 import warnings
 from pathlib import Path
 from secrets import token_hex
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -179,7 +180,10 @@ def test_whatever_is_damaged_is_computed_again(runs, tmp_path):
 
 
 def test_a_sealed_shot_is_read_by_numpy_as_ever(job):
-    with np.load(job.output.directory / "shots" / "00001.npz") as file:
+    path = job.output.directory / "shots" / "00001.npz"
+    with ZipFile(path) as archive:
+        assert "checksum" in json.loads(archive.comment)  # all that comes behind the arrays
+    with np.load(path) as file:
         assert sorted(file) == ["illumination", "image", "summary"] and file["image"].shape == (48, 96)
 
 

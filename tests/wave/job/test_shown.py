@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from forebay.wave.job import progress, results
+from forebay.wave.job import progress, results, run
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import _kept, _planned, _table, panels_of, times_of
 
@@ -118,7 +118,8 @@ def test_facts_of_a_plan_count_whole_snapshots():
 def workspace_of(shape, origin, end):
     grid = SimpleNamespace(shape=shape, ndim=len(shape), origin=origin, end=end)
     geometry = SimpleNamespace(
-        sources=np.array([[10.0, 1500.0], [20.0, 2500.0]]), receivers_of=lambda shot: np.full((17, 2), 3000.0 + shot)
+        sources=np.array([[10.0, 1500.0], [20.0, 2500.0]]),
+        receivers_of=lambda shot: np.full((17, 2), [30.0, 3000.0 + shot]),
     )
     fields = {"velocity": np.zeros(shape)}
     return SimpleNamespace(
@@ -148,4 +149,10 @@ def test_an_image_is_drawn_stronger_with_depth_and_a_model_with_its_sources(monk
     results.draw_model(workspace, None)
     receivers, sources = drawn[1].points
     assert (sources[0].tolist(), sources[1].tolist()) == ([1.5, 2.5], [0.01, 0.02])
-    assert len(receivers[0]) == 3 and receivers[0][0] == receivers[1][0] == 3.0 and drawn[1].label == "m/s"
+    assert len(receivers[0]) == 3 and (receivers[0][0], receivers[1][0]) == (3.0, 0.03) and drawn[1].label == "m/s"
+
+
+@pytest.mark.parametrize(("count", "told"), [(2, "0, 1"), (10, "0, 1, 2, 3, 4, 5, 6, 7, 8, 9"), (11, "8, 9, ...")])
+def test_of_many_shots_ten_are_named(count, told):
+    empty = {shot: {"strength": 0.0} for shot in range(count)}
+    assert run._empty(empty)[0].endswith(told)

@@ -118,7 +118,8 @@ def decide(
     """
     options = {**loop.options, "synchronous": loop.synchronous}
     # What is timed is not the first run: that comes when there is a plan, and its progress is kept.
-    whole, note = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)
+    forward = loop.forward_from(0, replay=True)
+    whole, note = loop.plan(forward, loop.state, loop.steps, **options)
     options |= {"plan": None, "step_costs": None, "schedule": _named(options.get("schedule", "auto"))}
     if loop.options.get("plan") is not None:
         options |= {"codec": options.get("codec") or whole.codec, "policy": whole.policy, "schedule": "auto"}
@@ -133,7 +134,7 @@ def decide(
     plans, numbers = _plans_of_segments(loop, starts, whole.costs, options)
     if options["budget"] is not whole.budget:
         options |= {"costs": whole.costs, "record": loop.options.get("record")}
-        whole = loop.plan(loop.forward_from(0, replay=True), loop.state, loop.steps, **options)[0]
+        whole = loop.plan(forward, loop.state, loop.steps, **options)[0]
     in_segments = starts[-1] * whole.costs.forward + sum(plans[number].prediction.seconds for number in numbers)
     return {
         "starts": starts,

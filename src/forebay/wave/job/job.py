@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError, model_validator
 
 from forebay.errors import WaveError
+from forebay.files import text_of
 from forebay.wave.job.tables import (
     DataTable,
     GeometryTable,
@@ -70,11 +71,13 @@ class Job(Table):
 def read_job(path: Path) -> Job:
     """Read and check a job; the files that it names are taken from the folder it lies in."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except OSError as error:
         raise WaveError(f"no job can be read from {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise WaveError(f"{path} is not TOML, which is text in UTF-8: {error}") from error
+    except ValueError as error:
+        raise WaveError(f"no job can be read from {path}: {error}") from error
     return parse(text, path.parent.resolve(), str(path))
 
 
