@@ -74,7 +74,7 @@ class Geometry:
         return near
 
     def over(self, grid: Grid) -> "Geometry | None":
-        """Leave out receivers beside a model; return None where that leaves a shot without any, or less than half of all.
+        """Leave out receivers beside a model; return None where a shot has no other ones, or most are beside it.
 
         Depth is not looked at: who is above or below the model is misplaced.
         """

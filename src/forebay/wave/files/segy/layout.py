@@ -102,9 +102,7 @@ class TraceFile:
         trace, start = self.traces.dtype, getattr(self.traces, "offset", 0)
         header, width = trace["header"].shape[0], trace["samples"].base.itemsize
         if _walks_to_the_end(self.path, start, header, width, self.order):
-            raise WaveError(
-                f"{self.dialect.key('file')}: {self.path}: its traces differ in length by their headers: cut or pad them"
-            )
+            raise WaveError(f"{self.dialect.key('file')}: {self.path}: its traces differ in length: cut or pad them")
 
     def check_floats(self, numbers: NDArray[Any]) -> None:
         """Refuse floats of some traces that are told as IBM's and are IEEE's, or the other way round.
