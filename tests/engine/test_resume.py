@@ -264,6 +264,20 @@ def test_damaged_files_are_named_and_the_last_whole_progress_is_used(expected, t
     assert result.steps < 40
 
 
+def test_records_on_the_disk_are_not_run_again_but_damaged_ones_are(expected, tmp_path):
+    for is_damaged in (False, True):
+        loop, options = Loop(), {"schedule": "storeall"}
+        loop.interrupt(tmp_path, 30, **options)
+        assert len(list(tmp_path.glob("record-*"))) > 25
+        if is_damaged:
+            damage(tmp_path / "record-29")
+        result = loop.reverse(tmp_path, **options)
+        assert loop.image.tobytes() == expected.tobytes() and not list(tmp_path.iterdir())
+        assert ("cannot be read" in result.note) is is_damaged
+        assert 1 + is_damaged <= loop.forwards <= (4 if is_damaged else 1)
+        assert result.costs.forward > 1e-6
+
+
 @pytest.mark.parametrize("names", [("manifest",), ("progress-*",)])
 def test_without_whole_progress_it_starts_anew_and_says_so(names, expected, tmp_path):
     loop = Loop()

@@ -333,3 +333,23 @@ def test_damage_on_the_disk_is_caught(tmp_path):
             turn=turn,
             directory=tmp_path,
         )
+
+
+def test_a_rehearsal_tells_the_plan_what_backward_costs():
+    calls, arrays = [], []
+
+    def rehearse():
+        arrays.append(np.zeros(3))
+        return lambda: (calls.append(1), time.sleep(0.02))
+
+    def plan(**options):
+        state, seen = (np.zeros(3),), []
+        result = fb.reverse(lambda s, a, b: (s[0] + b - a,), lambda s, n: seen.append(n), state, 20, every=2, **options)
+        assert seen == list(range(18, -1, -2))
+        return result.plan
+
+    learned = plan(budget="64kB", rehearse=rehearse)
+    assert learned.costs.backward >= 0.01 and len(arrays) == 1
+    known = len(calls)
+    plan(budget="64kB", rehearse=rehearse, costs=learned.costs)
+    assert len(calls) == known

@@ -5,7 +5,8 @@ from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
+from time import perf_counter
 from typing import Any
 
 from forebay.codec import Codec
@@ -17,6 +18,7 @@ from forebay.engine.layout import arrays_of
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import (
     LIMITED,
+    REPEATS,
     believed,
     host_costs,
     measure_codec,
@@ -34,6 +36,8 @@ from forebay.tier.kept import kept
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
 
+Rehearsal = Callable[[], Callable[[], None]]
+"""Makes arrays, and returns what runs one backward computation on them."""
 WORKING_STATES = 4
 """What a loop on the host takes beside snapshots: its state, what `forward` makes of it, and two on the way there."""
 SPARE = 16
@@ -147,6 +151,7 @@ def costs_of(
     step_costs: Sequence[float] | None,
     codecs: tuple[Sequence[Codec], float | None],
     signature: Hashable | None,
+    rehearse: Rehearsal | None = None,
 ) -> Costs:
     """Return what a loop, its links and codecs cost: as given, or measured; with a signature, once in a process.
 
@@ -155,7 +160,7 @@ def costs_of(
     """
 
     def measure() -> Costs:
-        costs = given or measured(loop, budget, where, synchronous, step_costs)
+        costs = given or measured(loop, budget, where, synchronous, step_costs, rehearse)
         return with_codecs(loop, costs, *codecs)
 
     if signature is None:
@@ -181,7 +186,12 @@ def plan_for(costs: Costs, signature: Hashable | None, **settings: Any) -> Plan:
 
 
 def measured(
-    loop: TimeLoop, budget: Budget, where: Path, synchronous: bool, step_costs: Sequence[float] | None = None
+    loop: TimeLoop,
+    budget: Budget,
+    where: Path,
+    synchronous: bool,
+    step_costs: Sequence[float] | None = None,
+    rehearse: Rehearsal | None = None,
 ) -> Costs:
     """Time the loop and the links on the first steps, which may differ from the others in cost, inside the budget."""
     memory, disk = loop.memory, where if "disk" in budget.tiers else None
@@ -192,6 +202,7 @@ def measured(
             costs = measure_device(loop, nbytes, disk, synchronous, of_steps)
         else:
             costs = measure_host(loop, nbytes, disk, of_steps)
+            costs = costs if rehearse is None else replace(costs, backward=_rehearsed(rehearse()))
         make = partial(memory.machine, disk or Path(), synchronous)
         asks = costs.operations.ahead and costs.forward < LIMITED  # otherwise the host is never the limit
         asked, step = (costs.operations.forward, _stepper(loop)) if asks else (0.0, nothing)
@@ -206,6 +217,16 @@ def measured(
         operations=replace(host, **steps, ahead=costs.operations.ahead),
         measured=True,
     )
+
+
+def _rehearsed(backward: Callable[[], None]) -> float:
+    """Return the seconds of a backward computation; the first call may compile."""
+    taken = []
+    for _ in range(1 + REPEATS):
+        start = perf_counter()
+        backward()
+        taken.append(perf_counter() - start)
+    return median(taken[1:])
 
 
 def _in_mean_steps(step_costs: Sequence[float] | None, every: int) -> tuple[float, ...]:

@@ -33,7 +33,7 @@ class Result:
             return plan.costs
         pace, again = plan.steps / plan.schedule.steps, plan.schedule.forward_steps
         dearer = plan.prediction.forward / (plan.costs.forward * pace * again)  # than others are the steps run again
-        forward = phases["forward"] / (pace * (self.metrics.advanced or again) * dearer)
+        forward = phases["forward"] / (pace * (self.metrics.advanced or again) * dearer) or plan.costs.forward
         backward = phases["backward"] / (self.steps or plan.steps)
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
 

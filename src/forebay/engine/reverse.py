@@ -8,7 +8,7 @@ from typing import Any, TypedDict, Unpack
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
 from forebay.engine.array_memory import ArrayMemory
-from forebay.engine.costing import check_host, costs_of, driver_overhead, plan_for, there_is, with_unused
+from forebay.engine.costing import Rehearsal, check_host, costs_of, driver_overhead, plan_for, there_is, with_unused
 from forebay.engine.loop import Record, TimeLoop
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
@@ -45,6 +45,7 @@ class Options(TypedDict, total=False):
     synchronous: bool | None
     directory: Path | str | None
     signature: Hashable | None
+    rehearse: Rehearsal | None
 
 
 def reverse(
@@ -82,7 +83,7 @@ def reverse(
         ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
-        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`, `signature`.
+        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`, `signature`, `rehearse`.
 
     Examples
     --------
@@ -139,6 +140,7 @@ def prepare(
     synchronous: bool | None = None,
     directory: Path | str | None = None,
     signature: Hashable | None = None,
+    rehearse: Rehearsal | None = None,
 ) -> Reversal:
     """Plan a reversal in two phases: `forward` of what is returned runs to the turn, its `backward` comes back later.
 
@@ -191,6 +193,9 @@ def prepare(
         What the seconds of a step follow from, beside the arrays of its state: the name of the loop and its parameters,
         say. Loops of the same signature are timed and planned once in a process, until `forget_costs`. Without it a
         loop is timed each time, and links and disk once.
+    rehearse
+        ``rehearse()`` makes arrays and returns what runs one backward computation on them, which is timed on the host:
+        `backward` itself has effects, and is not. Without it, backward is taken to cost what forward does.
 
     Examples
     --------
@@ -218,7 +223,7 @@ def prepare(
         loop = TimeLoop(watch if steps is None else forward, state, FOREVER if steps is None else steps, every, record)
         budget, note = there_is(budget, loop, steps)
         encoders, error = choices(codec)
-        costs = costs_of(loop, costs, budget, where, synchronous, None, (encoders, error), signature)
+        costs = costs_of(loop, costs, budget, where, synchronous, None, (encoders, error), signature, rehearse)
         overhead = driver_overhead(loop.memory.tier, bool(encoders), loop.allocations, budget[loop.memory.tier])
         nbytes, every = loop.layout.nbytes, loop.every
         problem = Problem(steps or every, every, nbytes, None, budget, costs, policy, slots, reversals, overhead)
@@ -239,7 +244,7 @@ def prepare(
     else:
         budget, note = there_is(budget, loop, steps)
         overhead = driver_overhead(*taken, budget[loop.memory.tier])
-        costs = costs_of(loop, costs, budget, where, synchronous, step_costs, (encoders, error), signature)
+        costs = costs_of(loop, costs, budget, where, synchronous, step_costs, (encoders, error), signature, rehearse)
         plan = plan_for(
             costs,
             signature,

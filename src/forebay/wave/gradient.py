@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.imaging import check_every
-from forebay.wave.loop import Adjoint, pairs, prepare
+from forebay.wave.loop import Adjoint, pairs, prepare, rehearsed
 from forebay.wave.physics import EarthModel, State
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
@@ -115,6 +115,12 @@ def gradient(
     def backward(record: State, step: int) -> None:
         propagator.add_sensitivity(sums, turned[0][2], record, step, every)
 
+    def rehearse() -> Callable[[], None]:
+        silence = Adjoint(loop, np.zeros((shots[0].samples, len(loop.shot.receivers))))
+        fields = propagator.zeros()
+        record, own = {name: fields[name] for name in propagator.sensitive_fields}, propagator.sensitivity_sums()
+        return rehearsed(silence, every, lambda wave, step: propagator.add_sensitivity(own, wave, record, step, every))
+
     result = reverse(
         loop.forward,
         backward,
@@ -123,7 +129,7 @@ def gradient(
         record=propagator.sensitive_fields,
         every=every,
         turn=turn,
-        **{"signature": loop.signature} | reversal,
+        **{"signature": loop.signature, "rehearse": rehearse} | reversal,
     )
     values, data, _ = turned.pop()  # and nothing refers to the adjoint's fields any more
     owed = propagator.gradient(sums, parameter)

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Hashable, Sequence
+from copy import copy
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -89,6 +90,12 @@ class Adjoint:
         self.step = min(step, self.step)
         return self.loop.propagator.adjoint_fields(self.state)
 
+    def apart(self) -> "Adjoint":
+        """Return a wave of its own that the same receivers send back, from the last step on."""
+        other = copy(self)
+        other.step, other.state = self.loop.steps, self.loop.propagator.zeros()
+        return other
+
     def kept_with(self, sums: Images) -> tuple[Callable[[BinaryIO], None], Callable[[BinaryIO], None]]:
         """Return what saves this wave and images made of it into a file, and what loads them: `adjoint` of `reverse`.
 
@@ -114,6 +121,15 @@ class Adjoint:
                 sums[name] = kernels.put(np.load(file)), kernels.put(np.load(file))
 
         return save, load
+
+
+def rehearsed(adjoint: Adjoint, every: int, meet: Callable[[Adjoint, int], None]) -> Callable[[], None]:
+    """Return what takes a wave of its own back to the next record as a backward computation does, call after call.
+
+    `meet` is given that wave and the step, and adds what is seen there to sums of its own.
+    """
+    wave = adjoint.apart()
+    return lambda: meet(wave, max(0, (wave.step - 1) // every * every))
 
 
 def prepare(

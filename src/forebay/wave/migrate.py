@@ -1,6 +1,6 @@
 """Reverse-time migration of a shot: where the source's wave and the data, sent back in time, meet."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, overload
 
@@ -13,7 +13,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
-from forebay.wave.loop import Adjoint, frequencies_of, pairs, prepare
+from forebay.wave.loop import Adjoint, frequencies_of, pairs, prepare, rehearsed
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited
@@ -160,6 +160,12 @@ def migrate(
         for comparison in comparisons:
             propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
 
+    def rehearse() -> Callable[[], None]:
+        record, own, factor = propagator.image_record(propagator.zeros(), names), propagator.image_sums(names), loop.dt
+        return rehearsed(
+            adjoint, steps_between, lambda wave, step: propagator.add_image(wave, step, own, record, factor, None)
+        )
+
     if reversal.get("resume") is not None:
         if comparisons:
             raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
@@ -171,7 +177,7 @@ def migrate(
         loop.steps,
         record=lambda state, step: propagator.image_record(state, names),
         every=steps_between,
-        **{"signature": loop.signature} | reversal,
+        **{"signature": loop.signature, "rehearse": rehearse} | reversal,
     )
     negative = set(propagator.negative_images if zero_phase else ())
     arrays = _arrays(propagator, sums, negative)

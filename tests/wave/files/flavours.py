@@ -73,6 +73,8 @@ class Draft:
     """trace headers of each trace beside the first"""
     cut: int = 0
     """bytes that are missing at the end"""
+    longer: int = 0
+    """traces of those at the end that are joined to one, whose header tells so"""
 
     def write(self, folder):
         """Write it, and return its path."""
@@ -103,7 +105,12 @@ class Draft:
             stored = np.broadcast_to(values, count)
             stored = np.ascontiguousarray(stored if kind.startswith("f") else np.rint(stored), self.order + kind)
             header[:, byte - 1 : byte - 1 + stored.itemsize] = stored[:, None].view(np.uint8)
-        return np.hstack([header, self._stored().view(np.uint8)]).tobytes()
+        traces = np.hstack([header, self._stored().view(np.uint8)])
+        if self.longer:
+            length = (self.longer * traces.shape[1] - 240) // 4
+            traces[-self.longer, 114:116] = np.array([length], self.order + "u2").view(np.uint8)
+            traces[1 - self.longer :, :240] = 7
+        return traces.tobytes()
 
     def _stored(self):
         code = self.binary["format"]
@@ -387,6 +394,10 @@ def cut_off(draft):
     draft.cut = 100
 
 
+def one_longer_trace(draft):
+    draft.longer = 3
+
+
 def components(draft):
     draft.take(np.repeat(np.arange(len(draft.samples)), 2))
     draft.words["identification"] = np.tile([PRESSURE, VERTICAL], len(draft.samples) // 2)
@@ -477,6 +488,7 @@ REFUSED = {
     coordinates_of_few_traces_missing: "data.headers, data.identification: 10 of the 576 traces",
     no_traces: "data.file",
     cut_off: "data.file, data.sample_format",
+    one_longer_trace: "data.file: ",
 }
 """What is refused without such keys, and what the refusal names."""
 

@@ -21,6 +21,7 @@ from tests.wave.files.flavours import (
     metres_of_jitter,
     name_of,
     not_finite,
+    plain,
     reference,
     repeated_shots,
 )
@@ -31,7 +32,7 @@ from forebay.wave.advice import WaveWarning
 from forebay.wave.files.formats import look_at_shots, read_shot
 from forebay.wave.job import parse, run_job
 from forebay.wave.job.checks import inspect
-from forebay.wave.job.inputs import data_dialect
+from forebay.wave.job.inputs import acquisition_of, data_dialect, media_of
 
 TABLES = {"imaging": "mute = 400.0", "physics": "absorb = 10\ndt = 0.004"}
 """Without the direct wave at sources and receivers, and with steps that do not depend on how long a record is."""
@@ -103,6 +104,25 @@ def test_traces_that_are_not_finite_are_dropped_with_a_note(tmp_path):
     with pytest.warns(WaveWarning, match=r"2 traces were dropped, which are not finite: of shots 0, 1$"):
         survey = run_job(job)
     assert not survey.failed and np.isfinite(survey.image).all()
+
+
+def test_receivers_beside_a_model_of_a_part_of_the_survey_are_dropped_with_a_note(tmp_path):
+    draft = drafted(plain)
+    draft.take(np.flatnonzero(draft.words["record"] <= 104))
+    for columns in (75, 55, 40):
+        np.save(tmp_path / f"{columns}.npy", np.full((48, columns), 2000.0))
+    over, path = 'velocity = "{}.npy"\nspacing = 50', draft.write(tmp_path)
+    text = job_text(model=over, geometry=None, data=f'file = "{path.name}"', **TABLES)
+    part = parse(text.replace("{}", "75"), tmp_path)
+    grid = media_of(part)[0]
+    inside = reference()[0].receivers_of(0)[:, 1] <= grid.end[1]
+    assert f"{4 * (~inside).sum()} of {4 * len(inside)} traces are dropped, whose receivers lie beside" in inspect(part)
+    geometry = acquisition_of(part, grid).geometry
+    for shot in range(4):
+        assert np.array_equal(geometry.traces_of(shot), shot * len(inside) + np.flatnonzero(inside))
+    for columns, said in (("55", "shot 3, source"), ("40", "shot [0-3], receivers: .* data.units")):
+        with pytest.raises(WaveError, match=said):
+            inspect(parse(text.replace("{}", columns), tmp_path))
 
 
 def test_shots_that_add_nothing_to_the_image_are_told(tmp_path):

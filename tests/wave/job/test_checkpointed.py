@@ -1,5 +1,6 @@
 """Shots that are checkpointed: whatever kills a run, the next one goes on inside of the shot, to the same bits."""
 
+import itertools
 import os
 import random
 import shutil
@@ -14,6 +15,7 @@ from tests.wave.job.jobs import count_steps, job_text, same_images
 
 from forebay.engine.resume import decision
 from forebay.errors import StateError, WaveError
+from forebay.planner import Costs
 from forebay.wave import AcousticModel, ElasticModel, Grid, Shot, migrate, ricker
 from forebay.wave.job import parse, run_job
 from forebay.wave.job.workspace import Workspace, shot_progress
@@ -50,31 +52,44 @@ ACOUSTIC = AcousticModel(np.full((24, 30), 2000.0, np.float32), GRID)
 ELASTIC = ElasticModel(*(np.full((24, 30), value, np.float32) for value in (2000.0, 1000.0, 2000.0)), GRID)
 
 
-@pytest.mark.parametrize(
-    ("model", "budget", "share"),
-    [(ACOUSTIC, "20MB", 0.3), (ACOUSTIC, "20MB", 0.9), (ACOUSTIC, "60kB", 0.6), (ELASTIC, "20MB", 0.9)],
-)
-def test_a_shot_that_is_killed_goes_on_and_loses_a_segment(model, budget, share, worked, tmp_path):
-    """Where memory held the history, what is left of the way back is run forward once more, too."""
+EVEN = Costs(1.0, 1.0, 1e9)
+"""Of steps that take long, and as long forward as back."""
+HELD, SCARCE = "20MB", {ACOUSTIC: "60kB", ELASTIC: "200kB"}
+"""Budgets for all of the history, and for some of it."""
+
+
+MANY = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
+CASES = itertools.product([ACOUSTIC, ELASTIC], [True, False], [True, False])
+KILLED = [
+    (ACOUSTIC, True, True, [0.9]),
+    (ELASTIC, True, False, [0.4]),
+    *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in CASES),
+]
+
+
+@pytest.mark.parametrize(("model", "held", "written", "moments"), KILLED)
+def test_a_shot_killed_at_any_moment_loses_little(model, held, written, moments, worked, monkeypatch, tmp_path):
+    """Steps run twice, forward or back: of a segment, and of a history that was in memory and not on the disk."""
+    monkeypatch.setattr(decision, "HISTORY_SHARE", LONG if written else 0)
     heard = np.random.default_rng(0).normal(size=(STEPS, 15)).cumsum(axis=0).astype(np.float32)
     shot = Shot((30, 150), [(30, x) for x in range(0, 300, 20)], ricker(8, 0.002, STEPS, 0.12), 0.002, heard)
-    options = {"dt": 0.002, "every": 2, "budget": budget}
+    options = {"dt": 0.002, "every": 2, "budget": HELD if held else SCARCE[model], "costs": EVEN}
     whole = migrate(shot, model, **options)
-    options["costs"], worked["done"] = whole.result.plan.costs, 0  # so that no steps are timed
-    alone = migrate(shot, model, **options, resume=tmp_path / "alone")
-    steps, worked["done"] = worked["done"], 0
-    worked["left"] = int(share * steps)
-    with pytest.raises(Killed):
-        migrate(shot, model, **options, resume=tmp_path / "killed")
-    worked["left"] = 10**9
-    resumed = migrate(shot, model, **options, resume=tmp_path / "killed")
-    assert "resumed" in resumed.result.note and not any((tmp_path / "killed").iterdir())
-    for migration in (alone, resumed):
-        assert np.array_equal(migration.image, whole.image)
-        assert np.array_equal(migration.illumination, whole.illumination)
-    in_memory = budget == "20MB"
-    segment = 2 * STEPS // 30  # forward and back, of the 32 at most
-    assert worked["done"] - steps <= segment + 1 + (min(STEPS, (1 - share) * steps) if in_memory else 0)
+    worked["done"] = 0
+    migrate(shot, model, **options, resume=tmp_path / "alone")
+    steps = worked["done"]
+    assert (steps == 2 * STEPS) is held
+    for share in moments:
+        worked["done"], worked["left"] = 0, int(share * steps)
+        with pytest.raises(Killed):
+            migrate(shot, model, **options, resume=tmp_path / "killed")
+        worked["left"] = 10**9
+        resumed = migrate(shot, model, **options, resume=tmp_path / "killed")
+        assert "resumed" in resumed.result.note and not any((tmp_path / "killed").iterdir())
+        assert np.array_equal(resumed.image, whole.image)
+        assert np.array_equal(resumed.illumination, whole.illumination)
+        lost = (worked["done"] - steps) / steps
+        assert lost <= 0.05 + (min(share, 1 - share) if held and not written else 0), (share, lost)
 
 
 def test_progress_with_other_data_is_not_gone_on_with(worked, tmp_path):

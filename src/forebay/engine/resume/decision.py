@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from forebay.checksums import checksum_of
 from forebay.codec import get
@@ -24,11 +24,25 @@ from forebay.units import Budget, to_text
 
 SHARE = 0.03
 """Of the predicted time, what may be spent on keeping progress."""
+HISTORY_SHARE = 0.02
+"""Of the predicted time, what may be spent on writing the first steps' records, where memory holds all of them."""
 FEWEST, MOST = 2, 32
 """Segments: enough that little is lost with one, and not so many that their states fill the disk."""
 
 PROGRESSES = 3
 """Files of progress that there are at once: the last two are whole, and a third is being written."""
+
+
+class Keeping(NamedTuple):
+    """What it takes to keep something, as tried once."""
+
+    segment: float
+    """seconds of a state, and twice of what callbacks write"""
+    progress_bytes: int
+    """of what callbacks write"""
+    record: float
+    """seconds of what backward needs of a step"""
+    record_bytes: int
 
 
 @dataclass(frozen=True)
@@ -109,12 +123,10 @@ def problem(loop: SurvivingLoop, layout: Layout, first: str) -> dict[str, Any]:
     }
 
 
-def decide(
-    loop: SurvivingLoop, directory: Path, layout: Layout, try_keeping: Callable[[], tuple[float, int]]
-) -> dict[str, Any]:
+def decide(loop: SurvivingLoop, directory: Path, layout: Layout, try_keeping: Callable[[], Keeping]) -> dict[str, Any]:
     """Choose segments, so that keeping progress takes a small share of the time, and plan them.
 
-    `try_keeping` returns the seconds that keeping one takes, and the bytes of progress.
+    The steps below "recorded" have records on the disk, from the start of a segment on none.
     """
     options = {**loop.options, "synchronous": loop.synchronous}
     # What is timed is not the first run: that comes when there is a plan, and its progress is kept.
@@ -126,19 +138,22 @@ def decide(
     nbytes = layout.nbytes + SECTOR
     known = bytes_of(loop.adjoint)
     _most_segments(directory, whole.budget, nbytes, _room_of_progress(known))
-    seconds, saved = try_keeping()
-    progress_bytes = _room_of_progress(known or saved)
+    keeping = try_keeping()
+    progress_bytes = _room_of_progress(known or keeping.progress_bytes)
     most = _most_segments(directory, whole.budget, nbytes, progress_bytes)
-    starts = _starts(loop, max(FEWEST, min(most, int(SHARE * whole.seconds / seconds))), options["schedule"])
+    starts = _starts(loop, max(FEWEST, min(most, int(SHARE * whole.seconds / keeping.segment))), options["schedule"])
     options["budget"] = _beside(whole.budget, len(starts) * nbytes + progress_bytes, nbytes)
     plans, numbers = _plans_of_segments(loop, starts, whole.costs, options)
     if options["budget"] is not whole.budget:
         options |= {"costs": whole.costs, "record": loop.options.get("record")}
         whole = loop.plan(forward, loop.state, loop.steps, **options)[0]
     in_segments = starts[-1] * whole.costs.forward + sum(plans[number].prediction.seconds for number in numbers)
+    is_whole = _is_exact(whole) and whole.prediction.seconds < in_segments
+    left = disk_capacity(directory).free - progress_bytes - 2 * len(starts) * nbytes
     return {
         "starts": starts,
-        "whole": whole.to_json() if _is_exact(whole) and whole.prediction.seconds < in_segments else None,
+        "whole": whole.to_json() if is_whole else None,
+        "recorded": _recorded(loop, starts, whole, keeping, left) if is_whole else 0,
         "plans": [plan.to_json() for plan in plans],
         "plan numbers": numbers,
         "seconds": whole.seconds,
@@ -151,6 +166,28 @@ def _starts(loop: SurvivingLoop, count: int, schedule: str) -> list[int]:
     coarse = -(-loop.steps // loop.every)
     count = max(1, min(count, coarse // _least(schedule)))
     return [number * coarse // count * loop.every for number in range(count)]
+
+
+def _recorded(loop: SurvivingLoop, starts: Sequence[int], whole: Plan, keeping: Keeping, left: int) -> int:
+    """Return up to which segment's start, or the loop's end, there are seconds and half of a disk to write records."""
+    if "disk" in whole.budget.tiers:  # what it has is the plan's
+        return 0
+    room = left // 2 // whole_sectors(keeping.record_bytes)
+    records = min(room, int(HISTORY_SHARE * whole.seconds / keeping.record))
+    return max((stop for stop in (*starts, loop.steps) if -(-stop // loop.every) <= records), default=0)
+
+
+def plan_of_rest(loop: SurvivingLoop, whole: Plan, start: int) -> Plan:
+    """Plan the steps from the start of a segment on, as all were planned at first."""
+    names = ("codec", "every", "policy", "slots", "reversals", "encode_states", "directory")
+    options = {name: loop.options[name] for name in names if name in loop.options}
+    if loop.options.get("plan") is not None:
+        options |= {"codec": options.get("codec") or whole.codec, "policy": whole.policy}
+    else:
+        options["schedule"] = loop.options.get("schedule", "auto")
+    options |= {"budget": whole.budget, "costs": _costs_between(whole.costs, start, loop.steps)}
+    options |= {"record": loop.record_from(start), "synchronous": loop.synchronous}
+    return loop.plan(loop.forward_from(start, replay=True), loop.state, loop.steps - start, **options)[0]
 
 
 def _plans_of_segments(

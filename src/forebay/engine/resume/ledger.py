@@ -4,6 +4,7 @@
     progress-7        how far it has come, and the arrays that its callbacks had written by then; the last two are kept
     adjoint-7         what the caller's own `save` wrote with it
     state-400         the state at step 400, exact, from which steps 400 and following can be run again
+    record-8          what backward needs of step 8, exact, so that it needs not be run again
     lock              held by the process that is at work
 
 The order of writing is what makes it safe: a state before the progress that speaks of it, and nothing is removed that
@@ -29,10 +30,12 @@ from forebay.locks import OWNER, DirectoryLock
 
 VERSION = 1
 MANIFEST, LOCK = "manifest", "lock"
-_OURS = re.compile(rf"({UNFINISHED})?(manifest|lock|lock\.owner|(progress|adjoint|state)-\d+)")
+_OURS = re.compile(rf"({UNFINISHED})?(manifest|lock|lock\.owner|(progress|adjoint|state|record)-\d+)")
 
 _KEPT = ("progress", "adjoint")
 """Names of the files that are written with each progress."""
+_OF_STEPS = ("state", "record")
+"""Names of the files that belong to steps."""
 
 logger = logging.getLogger("forebay.engine")
 
@@ -139,21 +142,34 @@ class Ledger:
 
     def keep_state(self, step: int, arrays: Sequence[NDArray[Any]]) -> None:
         """Write the state at a step."""
-        write_arrays(self._path("state", step), {"step": step}, {str(index): each for index, each in enumerate(arrays)})
+        self._keep_step("state", step, arrays)
+
+    def keep_record(self, step: int, arrays: Sequence[NDArray[Any]]) -> None:
+        """Write what backward needs of a step."""
+        self._keep_step("record", step, arrays)
 
     def state(self, step: int) -> list[NDArray[Any]] | None:
         """Read the state at a step; None where it is damaged, which is told."""
-        try:
-            return list(read_arrays(self._path("state", step))[1].values())
-        except CorruptionError as error:
-            self._tell(error)
-            return None
+        return self._read_step("state", step)
 
-    def forget_states(self, above: int) -> None:
-        """Remove the states at steps above one."""
-        for step in self._numbers("state"):
-            if step > above:
-                self._path("state", step).unlink(missing_ok=True)
+    def record(self, step: int) -> list[NDArray[Any]] | None:
+        """Read what backward needs of a step; None where it is damaged, which is told."""
+        return self._read_step("record", step)
+
+    def recorded(self) -> set[int]:
+        """Return the steps of which there is what backward needs."""
+        return set(self._numbers("record"))
+
+    def record_bytes(self) -> int:
+        """Return the bytes that records take on the disk."""
+        return sum(self._path("record", step).stat().st_size for step in self._numbers("record"))
+
+    def forget_steps(self, above: int) -> None:
+        """Remove the states at steps above one, and the records of these steps."""
+        for name in _OF_STEPS:
+            for step in self._numbers(name):
+                if step > above:
+                    self._path(name, step).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove everything but the lock, the manifest last."""
@@ -169,6 +185,16 @@ class Ledger:
             self.clear()
             (self.directory / LOCK).unlink()
         self._lock.close()
+
+    def _keep_step(self, name: str, step: int, arrays: Sequence[NDArray[Any]]) -> None:
+        write_arrays(self._path(name, step), {"step": step}, {str(index): each for index, each in enumerate(arrays)})
+
+    def _read_step(self, name: str, step: int) -> list[NDArray[Any]] | None:
+        try:
+            return list(read_arrays(self._path(name, step))[1].values())
+        except CorruptionError as error:
+            self._tell(error)
+            return None
 
     def _path(self, name: str, number: int) -> Path:
         return self.directory / f"{name}-{number}"

@@ -6,6 +6,8 @@ so a process that takes up after another gives the same bits, whatever the codec
 
 So every segment but the last is run forward once more. Where one plan of the whole loop is quicker than that, and what
 callbacks see does not depend on the plan, the first process carries that out, and keeps the same progress on its way.
+One that takes up on the way forward goes on like that. On the way back, what memory held is lost: segments are run
+forward once more, but for those whose records are on the disk, too.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +23,8 @@ from forebay.engine.host_copies import fill, refilled, to_host
 from forebay.engine.layout import Layout, arrays_of
 from forebay.engine.result import Result
 from forebay.engine.resume.asked import check_adjoint, check_options
-from forebay.engine.resume.decision import SurvivingLoop, decide, problem
+from forebay.engine.resume.decision import Keeping, SurvivingLoop, decide, plan_of_rest, problem
+from forebay.engine.resume.history import History
 from forebay.engine.resume.ledger import Direction, Ledger, Progress
 from forebay.engine.showing import progress_bar
 from forebay.errors import CorruptionError, StateError
@@ -61,8 +64,8 @@ class _Survivor:
         self.whole = None if decided.get("whole") is None else Plan.from_json(decided["whole"])
         self.seconds: float = decided["seconds"]
         self.note: str = decided["note"]
-        self.results: list[Result] = []
-        self.reversed: list[int] = []  # where the segments of the results start
+        self.history = History(ledger, loop, decided.get("recorded", 0))
+        self.parts: list[tuple[int, Metrics]] = []  # what was done, with the step at which each part of it starts
 
     def run(self, wanted: bool | None) -> Result:
         """Do what is left."""
@@ -76,13 +79,14 @@ class _Survivor:
         coarse = -(-loop.steps // loop.every)
         done = coarse - -(-left // loop.every)
         with progress_bar(f"reversing in {len(self.starts)} segments", coarse, self.seconds, wanted, done) as self.tick:
-            if self.whole is not None and not resumed:
-                self._reverse_whole(self.whole)
-            elif progress.direction is Direction.FORWARD:
-                progress = self._sweep(progress)
+            if progress.direction is Direction.FORWARD:
+                progress = self._sweep(progress) if self.whole is None else self._reverse_rest(self.whole, progress)
             while progress.step:
                 number = max(number for number, start in enumerate(self.starts) if start < progress.step)
-                progress = self._reverse_segment(number, self._state_at(number), progress)
+                if self.history.holds(self.starts[number], progress.step):
+                    progress = self._reverse_recorded(self.starts[number], progress)
+                else:
+                    progress = self._reverse_segment(number, self._state_at(number), progress)
         return self._result(perf_counter() - start, left, resumed)
 
     def _check_loop(self, progress: Progress) -> None:
@@ -99,15 +103,19 @@ class _Survivor:
                 f"more than its state; go on with the loop that {self.ledger.directory} is of, or name another"
             )
 
-    def _reverse_whole(self, plan: Plan) -> None:
-        """Reverse all segments by one plan, keeping progress where each of them starts."""
-        loop, swept, reached = self.loop, self.starts[1:], Progress()
-        probed = {start + 1 for start in self.starts[:-1]}
+    def _reverse_rest(self, whole: Plan, progress: Progress) -> Progress:
+        """Reverse the segments that are not yet swept by one plan, keeping progress where each of them starts."""
+        loop, begin, history, reached = self.loop, progress.step, self.history, progress
+        swept = {start for start in self.starts if start > begin}
+        probed = {start + 1 for start in self.starts[:-1] if start >= begin}
 
         def forward(state: Any, first: int, last: int, replay: bool) -> Any:
             nonlocal reached
-            cuts = () if replay else sorted(cut for cut in {*swept, *probed} if first < cut <= last)
-            for cut in cuts:
+            first, last = first + begin, last + begin
+            if replay:
+                return self._advance(state, first, last, replay)
+            kept = history.steps(first, last)
+            for cut in sorted({*kept, *(step for step in swept | probed if first < step <= last)}):
                 state, first = self._advance(state, first, cut, replay), cut
                 if cut in probed:
                     probe = self._checksum(state)
@@ -116,6 +124,8 @@ class _Survivor:
                     self.ledger.keep_state(cut, self._on_host(state))
                     reached = replace(reached, step=cut)
                     self._keep(reached)
+                if cut in kept:
+                    history.keep(state, cut)
             return self._advance(state, first, last, replay)
 
         def turn(final: Any) -> None:
@@ -127,14 +137,17 @@ class _Survivor:
 
         def backward(needed: Any, step: int) -> None:
             nonlocal reached
-            loop.backward(needed, step)
+            loop.backward(needed, step + begin)
             self.tick()
-            if step in swept:
-                reached = replace(reached, step=step)
+            if step + begin in (begin, *swept):
+                reached = replace(reached, step=step + begin)
                 self._keep(reached)
-                self.ledger.forget_states(above=step)
+                self.ledger.forget_steps(above=step + begin)
 
-        self._reverse(0, forward, backward, loop.state, loop.steps, turn, plan)
+        plan = plan_of_rest(loop, whole, begin) if begin else whole
+        number = self.starts.index(begin)
+        self._reverse(begin, forward, backward, self._state_at(number), loop.steps - begin, turn, plan)
+        return reached
 
     def _sweep(self, progress: Progress) -> Progress:
         """Run forward to the last segment, and reverse that."""
@@ -170,9 +183,25 @@ class _Survivor:
 
         forward = loop.forward_from(start, replay=not first)
         self._reverse(start, forward, backward, state, stop - start, turn, self.plans[number])
-        reached = replace(reached, step=start)
+        return self._keep_reversed(start, reached)
+
+    def _reverse_recorded(self, start: int, progress: Progress) -> Progress:
+        """Reverse a segment whose records are on the disk."""
+        metrics, begun = Metrics(), perf_counter()
+        for step in reversed(self.history.steps(start, progress.step)):
+            record, before = self.history.record(step), perf_counter() - begun
+            self.loop.backward(record, step)
+            metrics.add("compute", "backward", step - start, before, perf_counter() - begun)
+            self.tick()
+        metrics.seconds = perf_counter() - begun
+        self.parts.append((start, metrics))
+        return self._keep_reversed(start, progress)
+
+    def _keep_reversed(self, start: int, progress: Progress) -> Progress:
+        """Keep what the callbacks have written on their way back to the start of a segment."""
+        reached = replace(progress, step=start)
         self._keep(reached)
-        self.ledger.forget_states(above=start)  # the progress before this one needs that of its own start
+        self.ledger.forget_steps(above=start)  # the progress before this one needs that of its own start
         return reached
 
     def _reverse(
@@ -189,8 +218,8 @@ class _Survivor:
         loop = self.loop
         options = {name: loop.options[name] for name in ("codec", "every", "directory") if name in loop.options}
         options |= {"record": loop.record_from(start), "synchronous": loop.synchronous, "progress": False}
-        self.results.append(loop.reverse(forward, backward, state, steps, turn=turn, plan=plan, **options))
-        self.reversed.append(start)
+        result = loop.reverse(forward, backward, state, steps, turn=turn, plan=plan, **options)
+        self.parts.append((start, result.metrics))
 
     def _advance(self, state: Any, start: int, stop: int, replay: bool) -> Any:
         if start == stop:
@@ -232,16 +261,18 @@ class _Survivor:
         elif adjoint is not None:
             adjoint[1](BytesIO(saved))
 
-    def _try_keeping(self) -> tuple[float, int]:
-        """Return seconds to keep a segment, its state once and what callbacks write twice, and bytes of the latter."""
+    def _try_keeping(self) -> Keeping:
+        """Return what it takes to keep a segment, and a record."""
         start = perf_counter()
         self.ledger.keep_state(0, list(map(to_host, arrays_of(self.loop.state))))
         middle = perf_counter()
         self._keep(Progress())
         end = perf_counter()
-        nbytes = self.ledger.progress_bytes()
+        History(self.ledger, self.loop, 1).keep(self.loop.state, 0)
+        seconds, nbytes = perf_counter() - end, self.ledger.record_bytes()
+        keeping = Keeping(end - start + end - middle, self.ledger.progress_bytes(), seconds, nbytes)
         self.ledger.clear()
-        return end - start + end - middle, nbytes
+        return keeping
 
     def _result(self, seconds: float, left: int, resumed: bool) -> Result:
         notes = [self.note] if self.note else []
@@ -249,16 +280,15 @@ class _Survivor:
             notes.append(f"resumed with {left} of {self.loop.steps} steps to go back through")
         notes += self.ledger.damaged
         plan = self.whole if self.whole is not None and not resumed else max(self.plans, key=lambda plan: plan.steps)
-        metrics = _merged(self.results, self.reversed, seconds)
+        metrics = _merged(self.parts, seconds)
         return Result(plan, metrics, "; ".join(notes), steps=left)
 
 
-def _merged(results: Sequence[Result], starts: Sequence[int], seconds: float) -> Metrics:
-    """Add up what the segments did, one after the other on one timeline."""
+def _merged(parts: Sequence[tuple[int, Metrics]], seconds: float) -> Metrics:
+    """Add up what the parts of a loop did, one after the other on one timeline."""
     whole = Metrics(seconds=seconds)
     begin = 0.0
-    for result, start in zip(results, starts, strict=True):
-        part = result.metrics
+    for start, part in parts:
         whole.add_counts(part)
         whole.samples = [sample._replace(step=sample.step + start) for sample in part.samples] + whole.samples
         for span in part.timeline:

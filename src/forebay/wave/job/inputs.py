@@ -179,7 +179,8 @@ def acquisition_of(job: Job, grid: Grid) -> Acquisition:
         notes = shots.notes
         geometry, dt, samples = shots.geometry, data.dt or shots.dt, shots.samples
         if geometry is not None and geometry.ndim == grid.ndim:
-            geometry = geometry.drawn_into(grid, ROUNDED)
+            geometry, left_out = _over_model(geometry.drawn_into(grid, ROUNDED), grid)
+            notes = notes + left_out
         if dt is None:
             raise WaveError(f"data.dt: expected seconds between samples, which {data.file} does not tell")
     else:
@@ -215,6 +216,18 @@ def acquisition_of(job: Job, grid: Grid) -> Acquisition:
     if table.max_offset is not None:
         geometry = geometry.within(table.max_offset)
     return Acquisition(geometry, dt, samples, notes)
+
+
+def _over_model(geometry: Geometry, grid: Grid) -> tuple[Geometry, list[str]]:
+    """Leave out receivers of a file beside the model, which may cover a part of a survey, and say so.
+
+    Sources there, and too many receivers, are refused later: they tell of another place, or of other units.
+    """
+    over, count = geometry.over(grid), len(geometry.receivers)
+    if over is None or len(over.receivers) == count:
+        return geometry, []
+    left_out = f"{count - len(over.receivers)} of {count} traces are dropped, whose receivers lie beside the model"
+    return over, [left_out]
 
 
 def _section(job: Job, grid: Grid) -> Line | None:

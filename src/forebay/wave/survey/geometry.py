@@ -65,12 +65,28 @@ class Geometry:
         """Leave out receivers farther from their source than an offset, in metres along the surface."""
         shot = np.repeat(np.arange(self.count), np.diff(self.starts))
         away = np.linalg.norm((self.receivers - self.sources[shot])[:, 1:], axis=1)
-        kept = away <= offset
-        starts = np.searchsorted(shot[kept], np.arange(self.count + 1))
-        if (np.diff(starts) == 0).any():
+        near = self._with(away <= offset)
+        if (np.diff(near.starts) == 0).any():
             raise WaveError(
-                f"a largest offset of {offset:.6g} m leaves shot {int(np.argmin(np.diff(starts)))} without receivers"
+                f"a largest offset of {offset:.6g} m leaves shot {int(np.argmin(np.diff(near.starts)))} without "
+                "receivers"
             )
+        return near
+
+    def over(self, grid: Grid) -> "Geometry | None":
+        """Leave out receivers beside a model; return None where a shot has no other ones, or most are beside it.
+
+        Depth is not looked at: who is above or below the model is misplaced.
+        """
+        low, high = grid.origin[1:], grid.end[1:]
+        over = ((self.receivers[:, 1:] >= low) & (self.receivers[:, 1:] <= high)).all(axis=1)
+        left = self._with(over)
+        return left if 2 * over.sum() >= len(over) and (np.diff(left.starts) > 0).all() else None
+
+    def _with(self, kept: NDArray[np.bool_]) -> "Geometry":
+        """Return all shots with some of their receivers."""
+        shot = np.repeat(np.arange(self.count), np.diff(self.starts))
+        starts = np.searchsorted(shot[kept], np.arange(self.count + 1))
         return Geometry(self.sources, self.receivers[kept], starts, self.traces[kept])
 
     def drawn_into(self, grid: Grid, slack: float) -> "Geometry":

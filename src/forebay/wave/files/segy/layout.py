@@ -23,6 +23,8 @@ NAMED = {"ibm": IBM, "int32": 2, "int16": 3, "ieee": IEEE, "float64": 6, "int8":
 ORDERS = {"big": ">", "little": "<"}
 BLOCK = 1024
 """traces that are converted at once"""
+LENGTH_AT = 114
+"""Where in a trace header the number of its samples is."""
 LOOKED_AT, TELLING = 64, 1024
 """traces by which formats of floats are told apart, and different values of which that takes"""
 MOST_EXTENSIONS, MOST_TEXTS = 100, 1000
@@ -91,6 +93,16 @@ class TraceFile:
             with np.errstate(over="ignore"):  # what float32 cannot hold is not finite, and seen as such
                 values[:, start : start + BLOCK] = (_from_ibm(raw) if self.format == IBM else raw).T
         return values
+
+    def check_lengths(self) -> None:
+        """Refuse traces of different lengths whose bytes happen to be a whole number of equal ones."""
+        told = np.ascontiguousarray(self.traces["header"][:, LENGTH_AT : LENGTH_AT + 2]).view(f"{self.order}u2")
+        if (told == told[0]).all():
+            return
+        trace, start = self.traces.dtype, getattr(self.traces, "offset", 0)
+        header, width = trace["header"].shape[0], trace["samples"].base.itemsize
+        if _walks_to_the_end(self.path, start, header, width, self.order):
+            raise WaveError(f"{self.dialect.key('file')}: {self.path}: its traces differ in length: cut or pad them")
 
     def check_floats(self, numbers: NDArray[Any]) -> None:
         """Refuse floats of some traces that are told as IBM's and are IEEE's, or the other way round.
@@ -197,7 +209,20 @@ def _samples_of_first(path: Path, start: int, order: str) -> int:
     with path.open("rb") as file:
         file.seek(start)
         header = file.read(HEADER)
-    return int(np.frombuffer(header, f"{order}u2", 1, 114)[0]) if len(header) == HEADER else 0
+    return int(np.frombuffer(header, f"{order}u2", 1, LENGTH_AT)[0]) if len(header) == HEADER else 0
+
+
+def _walks_to_the_end(path: Path, start: int, header: int, width: int, order: str) -> bool:
+    """Tell whether traces as long as their own headers say fill a file."""
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        while start < size:
+            file.seek(start + LENGTH_AT)
+            samples = int.from_bytes(file.read(2), "big" if order == ">" else "little")
+            if not samples:
+                return False
+            start += header + samples * width
+    return start == size
 
 
 @dataclass(frozen=True)

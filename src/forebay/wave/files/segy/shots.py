@@ -59,6 +59,7 @@ def read_shots(path: Path, ndim: int, dialect: Dialect, section: Line | None = N
     """
     with reading(path, "SEG-Y", WaveError):
         file = open_traces(path, dialect)
+        file.check_lengths()
         kept, notes = _kept(file)
         file.check_floats(kept)
         dt = dialect.dt or interval_of(file, "dt", kept) / 1e6

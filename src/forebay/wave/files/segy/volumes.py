@@ -27,6 +27,7 @@ def read_volume(path: Path, dialect: Dialect) -> Volume:
     """Read a section or a volume in depth; traces may be in any order, as long as they fill a rectangle."""
     with reading(path, "SEG-Y", WaveError):
         file = open_traces(path, dialect)
+        file.check_lengths()
         if file.system == FEET and dialect.units is None:
             raise WaveError(
                 f"{dialect.key('units')}: expected, since the MeasurementSystem of {path} is feet: 'feet' takes its "
