@@ -16,7 +16,7 @@ import pytest
 import forebay.dask as door
 from forebay.dask.limits import limits_of
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint import FootprintWarning
+from forebay.footprint import CutError, FootprintWarning
 from forebay.units import Budget
 
 VOLUME = np.random.default_rng(0).random((61, 47, 53), dtype="float32")
@@ -316,6 +316,21 @@ class TestMapOverlap:
         )
         assert math.prod(result.numblocks) > 1
         assert np.allclose(result.compute(), SMOOTH(VOLUME, width=5), atol=1e-6)
+
+    def test_a_depth_that_is_asked_for_is_found_or_refused(self, client, known):
+        result = door.map_overlap(
+            SMOOTH, array(), depth="auto", boundary="none", budget="3MB", model=known(), client=client, width=5
+        )
+        assert math.prod(result.numblocks) > 1
+        assert np.allclose(result.compute(), SMOOTH(VOLUME, width=5), atol=1e-6)
+        rows = door.map_overlap(
+            lambda x: np.cumsum(x, axis=2), array(), depth="auto", budget="500kB", model=known(), client=client
+        )
+        assert rows.numblocks[2] == 1 < math.prod(rows.numblocks)
+        with pytest.raises(CutError, match="fftn looks at all of its input"):
+            door.map_overlap(np.fft.fftn, array(), depth="auto", model=known(), client=client)
+        with pytest.raises(PlanError, match="'auto' with one array"):
+            door.map_overlap(np.add, array(), array(), depth="auto", model=known(), client=client)
 
     def test_several_arrays_each_with_its_depth(self, client, known):
         def sums(one, other):
