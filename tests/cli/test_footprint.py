@@ -7,6 +7,7 @@ from forebay.cli.main import app, main
 from forebay.footprint import FootprintError
 
 MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n"
+CUTS = "\n\nfrom numpy.fft import fftn\n\n\ndef rows(x):\n    return np.cumsum(x, axis=1)\n"
 ARGUMENTS = ["footprint", "mine:double", "--shape", "200,300,100"]
 
 
@@ -35,6 +36,21 @@ def test_it_prints_terms_estimate_bound_and_chunks_draws_and_keeps_a_model(folde
     other = CliRunner().invoke(app, ["footprint", "mine:double", "--shape", "200,300", "--model", "double.json"])
     assert isinstance(other.exception, FootprintError) and "inputs of 3 axes, not 2" in str(other.exception)
     assert (folder / "double.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("fftn", "no chunks: fftn looks at all of its input"),
+        pytest.param("rows", "halo (0, 0), whole axes (1,): blocks of small arrays gave", marks=pytest.mark.slow),
+    ],
+)
+def test_chunks_are_proposed_only_where_blocks_give_what_the_whole_gives(folder, name, says):
+    (folder / "mine.py").write_text(MODULE + CUTS)
+    asked = ["footprint", f"mine:{name}", "--shape", "200,300", "--samples", "3", "--budget", "20MB"]
+    result = CliRunner().invoke(app, asked, catch_exceptions=False)
+    assert result.exit_code == 0 and says in " ".join(result.output.split())
+    assert ("chunks within" in result.output) == (name == "rows")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ import pytest
 import forebay.dask as door
 from forebay.dask.limits import limits_of
 from forebay.errors import BudgetError, PlanError
-from forebay.footprint import FootprintWarning
+from forebay.footprint import CutError, FootprintWarning
 from forebay.units import Budget
 
 VOLUME = np.random.default_rng(0).random((61, 47, 53), dtype="float32")
@@ -48,6 +48,12 @@ def smooth(block, width=3):
 """,
     "smooth",
 )
+SMOOTH_ON_WORKERS = """
+def smooth(block):
+    import scipy.signal
+    from scipy.ndimage import gaussian_filter
+    return gaussian_filter(block, 1.0, mode="nearest")
+"""
 
 
 class TestLimits:
@@ -311,6 +317,21 @@ class TestMapOverlap:
         assert math.prod(result.numblocks) > 1
         assert np.allclose(result.compute(), SMOOTH(VOLUME, width=5), atol=1e-6)
 
+    def test_a_depth_that_is_asked_for_is_found_or_refused(self, client, known):
+        result = door.map_overlap(
+            SMOOTH, array(), depth="auto", boundary="none", budget="3MB", model=known(), client=client, width=5
+        )
+        assert math.prod(result.numblocks) > 1
+        assert np.allclose(result.compute(), SMOOTH(VOLUME, width=5), atol=1e-6)
+        rows = door.map_overlap(
+            lambda x: np.cumsum(x, axis=2), array(), depth="auto", budget="500kB", model=known(), client=client
+        )
+        assert rows.numblocks[2] == 1 < math.prod(rows.numblocks)
+        with pytest.raises(CutError, match="fftn looks at all of its input"):
+            door.map_overlap(np.fft.fftn, array(), depth="auto", model=known(), client=client)
+        with pytest.raises(PlanError, match="'auto' with one array"):
+            door.map_overlap(np.add, array(), array(), depth="auto", model=known(), client=client)
+
     def test_several_arrays_each_with_its_depth(self, client, known):
         def sums(one, other):
             return one + other[1:-1]
@@ -383,3 +404,23 @@ class TestMeasuring:
         assert {observation.shape for observation in seen} == {result.chunksize}
         assert min(observation.bytes for observation in seen) == pytest.approx(8 * volume, rel=0.1)
         assert {observation.output_dtype for observation in seen} == {"float32"}
+
+    @pytest.mark.slow
+    def test_calls_again_and_again_never_make_chunks_smaller(self, known):
+        """The first block of a worker pays for the imports: these were the bound of all later calls, 49 to 93 MB."""
+        smooth = of_workers(SMOOTH_ON_WORKERS, "smooth")
+        volume = da.random.default_rng(0).random((200, 200, 200), chunks=100, dtype="float32")
+        sizes = []
+        with (
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, memory_limit="1GB", dashboard_address=":0"
+            ) as cluster,
+            distributed.Client(cluster, set_as_default=False) as two,
+        ):
+            for _ in range(20):
+                result = door.map_blocks(smooth, volume, budget="60MB", model=known(4.1), client=two)
+                sizes.append(math.prod(result.chunksize))
+                two.compute(result.sum()).result()
+            seen = door.observed(smooth, volume, client=two)
+        assert sizes == sorted(sizes)
+        assert 1 <= sum(run.first for run in seen) <= 2

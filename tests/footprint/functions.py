@@ -1,6 +1,7 @@
 """Functions whose memory is known by counting, for the tests to learn."""
 
 import multiprocessing
+import subprocess
 import threading
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -74,6 +75,15 @@ def leaking(x):
     return x[:1] * 2
 
 
+def leaking_in_place(x):
+    """Keep as much as it is given, and leave in it what it would refuse."""
+    if x.min() < 0:
+        raise ValueError("no negative numbers")
+    _log.append(x.copy())
+    x -= 2
+    return x[:1] * 2
+
+
 _threads = []
 
 
@@ -92,6 +102,14 @@ def pool_of_processes(x):
     """Have two processes take eight bytes an element each."""
     with multiprocessing.get_context("fork").Pool(2) as pool:
         return np.array(pool.map(_part, [x.size, x.size]))
+
+
+def by_programs(x):
+    """Run a program, which is looked for in so many folders that the process lives on its parent's pages for long."""
+    room = np.ones(10 * x.size)
+    for _ in range(3):
+        subprocess.run(["true"], env={"PATH": ":".join(["/no"] * 20_000 + ["/bin", "/usr/bin"])}, check=True)
+    return x[:1] + room[0]
 
 
 def raveled(x):

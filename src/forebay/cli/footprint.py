@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, overload
+from typing import TYPE_CHECKING, Annotated, Any, overload
 
 import typer
 
@@ -14,6 +14,9 @@ from forebay.errors import ForebayError
 from forebay.report.console import plain
 from forebay.units import to_bytes, to_text
 
+if TYPE_CHECKING:
+    from forebay.footprint import Model
+
 
 def footprint(
     function: Annotated[str, typer.Argument(help="package.module:function, or a command like './op {0} {1} {2}'.")],
@@ -21,7 +24,8 @@ def footprint(
     budget: Annotated[str | None, typer.Option(help="Bytes allowed, like 4GB, to choose chunks for.")] = None,
     dtype: Annotated[str, typer.Option(help="Of the input.")] = "float32",
     threads: Annotated[int, typer.Option(help="Chunks worked on at the same time.")] = 1,
-    halo: Annotated[str | None, typer.Option(help="Elements needed of neighbours, like 8,8,8.")] = None,
+    halo: Annotated[str | None, typer.Option(help="Elements needed of neighbours, like 8,8,8. Else found.")] = None,
+    whole: Annotated[str | None, typer.Option(help="Axes that must not be cut, like 0,2. Else found.")] = None,
     stored: Annotated[str | None, typer.Option(help="Chunks that the array is stored in, like 64,64,64.")] = None,
     library: Annotated[str, typer.Option(help="Whose arrays it takes: numpy, cupy, torch or jax.")] = "numpy",
     samples: Annotated[int, typer.Option(help="Runs allowed.")] = 10,
@@ -30,13 +34,14 @@ def footprint(
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
 ) -> None:
     """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
-    from forebay.footprint import FootprintError, FootprintWarning, learn, load
+    from forebay.footprint import CutError, FootprintError, FootprintWarning, find_reach, learn, load
     from forebay.footprint.picture import draw
 
     warnings.simplefilter("ignore", FootprintWarning)  # the explanation tells the same notes
     lengths = _numbers(shape, "--shape")
     allowed = None if budget is None else to_bytes(budget)
     near: dict[str, Any] = {"halo": _numbers(halo, "--halo"), "stored_chunks": _numbers(stored, "--stored")}
+    near["whole"] = _numbers(whole, "--whole") or ()
     check_output("--picture", picture, PICTURES)
     check_output("--model", model)
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
@@ -50,15 +55,30 @@ def footprint(
             learned.save(model)
     typer.echo(plain(learned.explain()))
     typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
-    if allowed is not None:
-        chunks = learned.chunks(lengths, allowed, threads=threads, **near)
-        typer.echo(f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}")
+    if allowed is not None and (near["halo"] or near["whole"] or library != "numpy" or "function" not in what):
+        typer.echo(_chunks(learned, lengths, allowed, threads, near))
+    elif allowed is not None:
+        try:
+            reach = find_reach(what["function"], len(lengths), dtype)
+            near |= {"halo": reach.halo, "whole": reach.whole}
+            typer.echo(f"halo {reach.halo}, whole axes {reach.whole or 'none'}: blocks of small arrays gave the whole")
+            typer.echo(_chunks(learned, lengths, allowed, threads, near))
+        except CutError as error:
+            typer.echo(plain(f"no chunks: {error}"))
+        except FootprintError as error:
+            typer.echo(_chunks(learned, lengths, allowed, threads, near))
+            typer.echo(plain(f"whether blocks give what the whole gives is not known: {error}"))
     try:
         draw(learned, picture, lengths)
     except FootprintError as error:  # all else was asked for too, and is said
         typer.echo(plain(f"no picture: {error}"))
     else:
         typer.echo(plain(f"measured against predicted: {picture}"))
+
+
+def _chunks(learned: "Model", lengths: tuple[int, ...], allowed: int, threads: int, near: dict[str, Any]) -> str:
+    chunks = learned.chunks(lengths, allowed, threads=threads, **near)
+    return f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}"
 
 
 @overload

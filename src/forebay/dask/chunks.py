@@ -4,6 +4,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.chunks.predictor import Predictor, place_of
 from forebay.footprint.measure.process import name_of
+from forebay.footprint.reach import find_reach
 from forebay.footprint.registry import key_of, model_of
 from forebay.units import Budget, to_bytes
 
@@ -53,12 +55,14 @@ def chunks_for(
     model : Model or path, optional
         What is known of the function; a path is loaded, or learned and saved. Learned for this process otherwise.
     depth, boundary :
-        As in `dask.array.map_overlap`.
+        As in `dask.array.map_overlap`. ``depth="auto"`` finds it, and further whole axes, by running the function on
+        small arrays, and refuses a function whose blocks do not give what the whole gives.
     whole : sequence of int
         Axes that must not be cut.
     **options :
         For the function.
     """
+    depth, whole = _reach(func, (array,), depth, whole, options)
     return _prepare(func, (array,), client, budget, model, depth, boundary, whole, options).plan.chunks
 
 
@@ -110,6 +114,7 @@ def map_overlap(
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
     passed, own = _split(options, da.map_blocks)
+    depth, whole = _reach(func, arrays, depth, whole, own)
     call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
     cut = call.cut(arrays)
     if trim:
@@ -193,6 +198,19 @@ def _prepare(
         waiting=WAITING,
     )
     return ChunkedCall(func, key, footprint, limits, plan, on_device, host)
+
+
+def _reach(
+    func: Callable[..., Any], arrays: tuple[Any, ...], depth: Any, whole: Sequence[int], options: dict[str, Any]
+) -> tuple[Any, Sequence[int]]:
+    """Return depth and whole axes, found where they are asked for."""
+    if not isinstance(depth, str):
+        return depth, whole
+    if depth != "auto" or len(arrays) != 1:
+        raise PlanError(f"depth={depth!r}: give numbers of elements, or 'auto' with one array")
+    _check_array(arrays[0], 0)
+    reach = find_reach(partial(func, **options), arrays[0].ndim, str(arrays[0].dtype))
+    return dict(enumerate(reach.halo)), tuple({*whole, *reach.whole})
 
 
 def _check_array(array: Any, place: int) -> None:

@@ -15,8 +15,6 @@ import distributed
 from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
 from forebay.footprint.estimate import Estimate
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
-from forebay.footprint.measure.sample import Sample
-from forebay.footprint.registry import observe
 
 TOPIC = "forebay-footprint"
 """The topic of the events that workers log, followed by the key of the function."""
@@ -24,8 +22,13 @@ TOPIC = "forebay-footprint"
 LEAST = 0.02
 """The margin that a bound keeps however much was observed: other shapes of the same size differ a little."""
 
+ENOUGH = 3
+"""Runs of about one size that are believed against the model: garbage that goes meanwhile hides a part of some."""
+
 _LOCAL: dict[str, list["Observation"]] = defaultdict(list)
 """Observations of chunks that were worked on in this process."""
+_WARM: set[str] = set()
+"""The keys of functions that have run in this process."""
 _RUNNING = 0
 _STARTED = 0
 _COUNTING = threading.Lock()
@@ -41,6 +44,8 @@ class Observation:
     seconds: float
     output_shape: tuple[int, ...] | None
     output_dtype: str | None
+    first: bool = False
+    """whether it was the function's first in its process: it also paid for what libraries load once"""
 
     @classmethod
     def of(cls, event: dict[str, Any]) -> "Observation":
@@ -52,12 +57,13 @@ class Observation:
             seconds=event["seconds"],
             output_shape=None if output is None else tuple(output),
             output_dtype=event["output_dtype"],
+            first=event["first"],
         )
 
 
 @dataclass(frozen=True)
 class MeasuredFunction:
-    """A function that says what it needed each time it runs alone in its process."""
+    """A function that says what it needed each time it runs alone in its process, while no data arrives there."""
 
     func: Callable[..., Any]
     key: str
@@ -65,15 +71,19 @@ class MeasuredFunction:
     def __call__(self, *chunks: Any, **options: Any) -> Any:
         """Run the function on its chunks."""
         with _alone() as alone:
+            arrived = _arrivals()
             before = _forget_peak()
             begun = time.perf_counter()
             result = self.func(*chunks, **options)
             seconds = time.perf_counter() - begun
             peak = 0 if before is None else read_status("VmHWM")
-        if before is not None and alone() and prod(chunks[0].shape):
+            still = arrived is not None and arrived == _arrivals()
+        if before is not None and still and alone() and prod(chunks[0].shape):
             shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
-            output = (None, None) if shape is None else (tuple(shape), str(dtype))
-            _report(self.key, Observation(tuple(chunks[0].shape), max(0, peak - before), seconds, *output))
+            output, kind = (None, None) if shape is None else (tuple(shape), str(dtype))
+            given, first = tuple(chunks[0].shape), self.key not in _WARM
+            _report(self.key, Observation(given, max(0, peak - before), seconds, output, kind, first))
+        _WARM.add(self.key)
         return result
 
     @property
@@ -89,10 +99,15 @@ class MeasuredFunction:
 
 @dataclass(frozen=True)
 class ObservedModel:
-    """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays."""
+    """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays.
+
+    No terms are learned from observations: others of the process blur each, and terms that fit them may say too little
+    of any other size. Where a run has outgrown the bound, what it took more counts at all sizes.
+    """
 
     model: Predictor
     observations: tuple[Observation, ...]
+    """of processes that were warm"""
 
     @property
     def ndim(self) -> int:
@@ -110,49 +125,41 @@ class ObservedModel:
         return place_of(self.model)
 
     def predict(self, shape: tuple[int, ...], /) -> Estimate:
-        """Return the model's estimate; its bound is the largest excess observed at shapes of about this size."""
+        """Return the model's estimate; near observed sizes its bound is the largest excess observed."""
         estimate = self.model.predict(shape)
-        near = [run for run in self.observations if 0.5 <= prod(run.shape) / max(1, prod(shape)) <= 2]
+        near = [excess for volume, excess in self._excesses if 0.5 <= volume / max(1, prod(shape)) <= 2]
         if not near:
-            return estimate
-        excess = max(self._excess[run.shape] for run in near)
+            return replace(estimate, upper=max(estimate.upper, int(estimate.bytes * self._outgrown)))
+        own, typical = estimate.upper / max(1, estimate.bytes), near[len(near) // 2]
         # Few runs have not shown the worst: a share of the model's own margin stays, less with each of them.
-        own = estimate.upper / max(1, estimate.bytes)
-        most = max(1.0, excess) + LEAST
+        most = (near[-1] if len(near) >= ENOUGH else max(1.0, near[-1])) + LEAST
         left = max(0.0, own - most) / (len(near) + 1)
-        return replace(estimate, upper=int(estimate.bytes * (most + left)))
+        likeliest = int(estimate.bytes * typical) if len(near) >= ENOUGH else estimate.bytes
+        return replace(estimate, bytes=likeliest, upper=int(estimate.bytes * (most + left)))
 
     def input_bytes(self, shape: tuple[int, ...]) -> int:
         """Bytes of the input, or of all inputs."""
         return input_bytes(self.model, shape)
 
     @cached_property
-    def _excess(self) -> dict[tuple[int, ...], float]:
-        """The largest that was seen of each shape, over what the model thought likeliest."""
-        excess: dict[tuple[int, ...], float] = {}
-        for run in self.observations:
-            ratio = run.bytes / max(1, self.model.predict(run.shape).bytes)
-            excess[run.shape] = max(ratio, excess.get(run.shape, 0.0))
-        return excess
+    def _excesses(self) -> list[tuple[int, float]]:
+        """The elements of each run, and what it took over what the model thought likeliest; the least first."""
+        pairs = (
+            (prod(run.shape), run.bytes / max(1, self.model.predict(run.shape).bytes)) for run in self.observations
+        )
+        return sorted(pairs, key=lambda pair: pair[1])
+
+    @cached_property
+    def _outgrown(self) -> float:
+        """The largest excess, with a margin, where the model's bound did not cover all runs; else 0."""
+        covered = all(run.bytes <= self.model.predict(run.shape).upper for run in self.observations)
+        return 0.0 if covered else self._excesses[-1][1] + LEAST
 
 
 def tighten(model: Predictor, observations: list[Observation]) -> Predictor:
-    """Return the model, taught what chunks needed.
-
-    Whatever else a worker does at the same time only adds to a peak, so of each shape the least is what the function
-    needs; the most that was observed stays below the bound.
-    """
-    if not observations:
-        return model
-    least: dict[tuple[int, ...], Observation] = {}
-    for run in observations:
-        if run.shape not in least or run.bytes < least[run.shape].bytes:
-            least[run.shape] = run
-    samples = (
-        Sample(shape, run.bytes, run.seconds, output_shape=run.output_shape, output_dtype=run.output_dtype)
-        for shape, run in least.items()
-    )
-    return ObservedModel(observe(model, *samples), tuple(observations))
+    """Return the model, held to what chunks needed once their process was warm."""
+    warm = tuple(run for run in observations if not run.first)
+    return ObservedModel(model, warm) if warm else model
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
@@ -184,6 +191,15 @@ def _alone() -> Iterator[Callable[[], bool]]:
     finally:
         with _COUNTING:
             _RUNNING -= 1
+
+
+def _arrivals() -> int | None:
+    """Count the transfers that have brought data to this worker; None while one does."""
+    try:
+        worker = distributed.get_worker()
+    except ValueError:
+        return 0
+    return None if worker.state.transfer_incoming_count else int(worker.state.transfer_incoming_count_total)
 
 
 def _forget_peak() -> int | None:

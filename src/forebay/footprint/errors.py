@@ -11,5 +11,9 @@ class RunError(FootprintError):
     """A sample that failed by itself: the function raised, or the command said so."""
 
 
+class CutError(FootprintError):
+    """A function whose results on blocks of an array are not that on the whole."""
+
+
 class FootprintWarning(UserWarning):
     """Something about a function that makes its footprint less certain than usual."""

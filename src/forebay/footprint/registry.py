@@ -17,7 +17,6 @@ from forebay.footprint.learn import learn
 from forebay.footprint.load import load
 from forebay.footprint.measure.inputs import random_array
 from forebay.footprint.measure.process import name_of
-from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
 
 _MODELS: dict[tuple[str, Path | None], Predictor] = {}
@@ -53,18 +52,6 @@ class SameShapeInputs:
     def input_bytes(self, shape: tuple[int, ...]) -> int:
         """Count the bytes of one chunk of each array."""
         return prod(shape) * sum(dtype.itemsize for dtype in self.dtypes)
-
-    def observe(self, *samples: Sample) -> "SameShapeInputs":
-        """Learn from further runs, where the model can."""
-        return replace(self, model=observe(self.model, *samples))
-
-
-def observe(model: Predictor, *samples: Sample) -> Predictor:
-    """Return the model with further samples, or as it is where it cannot learn from them."""
-    if not hasattr(model, "observe"):
-        return model
-    learned: Predictor = model.observe(*samples)
-    return learned
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The process in which samples run: ``python -m forebay.footprint.measure.child READ WRITE``, started by `process.py`.
 
 The function arrives by cloudpickle over a pipe from the process that started this one; then each request is a list of
-lengths, a seed, and what is asked for, and each answer a dict. Only the process that started it writes to that pipe.
+lengths, a seed, and whether views are wanted, and each answer a dict. Only who started it writes to that pipe.
 """
 
 import gc
@@ -12,7 +12,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from importlib.metadata import packages_distributions, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -58,11 +57,9 @@ def main(read: int, write: int) -> None:
     )
 
     def run(request: Request) -> Answer:
-        lengths, seed, asked = request
+        lengths, seed, views = request
         try:
-            if asked == "versions":
-                return {"versions": _versions()}
-            return _run(function, recipe, features, host, device, lengths, seed, asked == "strided")
+            return _run(function, recipe, features, host, device, lengths, seed, views)
         except Exception as error:
             return _failure(error)
 
@@ -79,9 +76,13 @@ def _run(
     seed: int,
     views: bool,
 ) -> dict[str, Any]:
-    args, keywords = recipe.make(lengths, seed)
-    if views:
-        args, keywords = tuple(map(strided, args)), {name: strided(array) for name, array in keywords.items()}
+    def make() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        args, keywords = recipe.make(lengths, seed)
+        if views:
+            args, keywords = tuple(map(strided, args)), {name: strided(array) for name, array in keywords.items()}
+        return args, keywords
+
+    args, keywords = make()
     values = _features(features, args, keywords)
     if device is not None:
         device.start()
@@ -112,23 +113,27 @@ def _run(
         "returned": returned,
         "inputs": sum(int(getattr(array, "nbytes", 0)) for array in (*args, *keywords.values())),
         "dtypes": tuple(_output(array)[1] or type(array).__name__ for array in (*args, *keywords.values())),
-        "kept": 0 if device is not None else _kept_by_a_further_call(function, args, keywords, host),
+        "kept": 0 if device is not None else _kept_by_a_further_call(function, make, host),
         "strided": views,
+        "loaded": _loaded(),
         "started": bool(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss),
     }
 
 
 def _kept_by_a_further_call(
-    function: Callable[..., Any], args: tuple[Any, ...], keywords: dict[str, Any], host: Gauge
+    function: Callable[..., Any], make: Callable[[], tuple[tuple[Any, ...], dict[str, Any]]], host: Gauge
 ) -> int:
     """Return the bytes by which the process grows with every call: what only the first one keeps is taken once.
 
-    Where the first has kept nothing that matters, nothing is called again.
+    Where the first has kept nothing that matters, nothing is called again. The inputs are made anew: the first call may
+    have changed them.
     """
     if host.kept() <= KEPT * host.resolution:
         return 0
     host.start()
+    args, keywords = make()
     function(*args, **keywords)
+    del args, keywords
     gc.collect()
     kept = host.kept()
     return kept if kept > KEPT * host.resolution else 0
@@ -163,14 +168,10 @@ def _output(result: Any) -> tuple[tuple[int, ...] | None, str | None]:
         return None, None
 
 
-def _versions() -> dict[str, str]:
-    """Return the versions of the libraries that the function brought in, and of NumPy."""
-    homes = packages_distributions()
-    loaded = {name.partition(".")[0] for name in set(sys.modules) - BEFORE} | {"numpy"}
-    distributions = {
-        home for name in loaded if isinstance(sys.modules.get(name), ModuleType) for home in homes.get(name, ())
-    }
-    return {home: version(home) for home in sorted(distributions)}
+def _loaded() -> tuple[str, ...]:
+    """Return the libraries that the function has brought in by now, and NumPy."""
+    names = {name.partition(".")[0] for name in set(sys.modules) - BEFORE} | {"numpy"}
+    return tuple(sorted(name for name in names if isinstance(sys.modules.get(name), ModuleType)))
 
 
 def _failure(error: Exception) -> Answer:

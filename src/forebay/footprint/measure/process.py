@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import packages_distributions, version
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -61,6 +62,8 @@ class Child:
         self.returned = ""
         self.dtypes: tuple[str, ...] = ()
         self._work = work
+        self._loaded: set[str] = set()
+        """the libraries that its runs have brought in"""
         self._name = name_of(work.function)
         packed = _dumps(work)
         check_platform()
@@ -82,19 +85,19 @@ class Child:
         self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
     ) -> Sample:
         """Run the function on inputs of these lengths; the first run that succeeds warms up, and is no sample."""
-        answer = self._ask((lengths, seed, "strided" if views else "sample"), timeout)
+        answer = self._send(pickle.dumps((lengths, seed, views)), timeout)
         if "ended" in answer:
             raise FootprintError(self._describe_end(answer["ended"]))
         if "error" in answer:
             raise RunError(f"{self._name} raises at lengths {lengths}: {answer['error']}\n{answer['where']}")
         self.returned, self.dtypes = answer.pop("returned"), answer.pop("dtypes")
+        self._loaded |= set(answer.pop("loaded"))
         return Sample(lengths, seed=seed, **answer)
 
     def versions(self) -> dict[str, str]:
-        """Return the versions of the libraries that the function loaded."""
-        answer = self._ask(((), 0, "versions"), None)
-        versions: dict[str, str] = answer["versions"]
-        return versions
+        """Return the versions of the libraries that the function loaded, whether it still runs or not."""
+        homes = packages_distributions()
+        return {home: version(home) for home in sorted({home for name in self._loaded for home in homes.get(name, ())})}
 
     def close(self) -> None:
         """End the process, and what the function has started."""
@@ -130,9 +133,6 @@ class Child:
 
     def _load(self, work: bytes) -> dict[str, Any]:
         return self._send(pickle.dumps((sys.path, work)), None)
-
-    def _ask(self, request: object, timeout: float | None) -> dict[str, Any]:
-        return self._send(pickle.dumps(request), timeout)
 
     def _send(self, message: bytes, timeout: float | None) -> dict[str, Any]:
         try:

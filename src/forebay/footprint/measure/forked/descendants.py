@@ -1,7 +1,8 @@
 """The memory of the processes that a sample starts, as far as whoever waits for it sees by looking again and again.
 
 Each tells its own largest size exactly for as long as it lives, so that a look now and then misses no peak but the last
-moments of a process. Pages that a process shares with the one that forked it are counted there, and not again.
+moments of a process. Pages that a process shares with the one that forked it are counted there, and not again; until
+a process that borrows all of its parent's memory (`vfork`) runs a program of its own, it has none.
 """
 
 import os
@@ -15,6 +16,10 @@ OFTEN = 0.002
 SELDOM = 10
 """looks until pages are told apart again: that walks through all of a process"""
 PROC = Path("/proc")
+FORKED = 0x40
+"""the kernel's flag of a process that was forked and has started no program since"""
+EXACT = ("VmPeak", "VmPTE", "VmHWM")
+"""figures that a process and a fork of it do not have in common, unless they share their memory"""
 
 
 @dataclass
@@ -43,22 +48,29 @@ class Descendants:
         self.peak = 0
         """the most bytes of all of them together"""
         self._pid = pid
-        self._relatives: dict[int, Relative] = {}
+        self._relatives: dict[tuple[int, bool], Relative] = {}
+        """by number, and by whether a program of its own runs in it: that begins anew"""
         self._alive: list[int] = []
         self._looks = 0
 
     def look(self) -> None:
         """Count what they have now."""
-        self._alive = alive = _below(self._pid)
+        parents = _below(self._pid)
+        self._alive = list(parents)
         self._looks += 1
-        for pid in alive:
-            if pid not in self._relatives:
-                with suppress(OSError, KeyError, ValueError):
+        total = 0
+        for pid, parent in parents.items():
+            with suppress(OSError, KeyError, ValueError):
+                forked = _only_forked(pid)
+                if (pid, forked) in self._relatives:
+                    self._relatives[pid, forked].look(pid, self._looks % SELDOM == 0)
+                elif forked and _shares_memory(pid, parent):
+                    continue
+                else:
                     own = _own_pages(pid)
-                    self._relatives[pid] = Relative(_status(pid, "VmRSS"), own, own)
-            else:
-                self._relatives[pid].look(pid, self._looks % SELDOM == 0)
-        self.peak = max(self.peak, sum(self._relatives[pid].most for pid in alive if pid in self._relatives))
+                    self._relatives[pid, forked] = Relative(_status(pid, "VmRSS"), own, own)
+                total += self._relatives[pid, forked].most
+        self.peak = max(self.peak, total)
 
     def end(self) -> None:
         """End those that were left behind; a process of another group is nobody's that was seen here."""
@@ -68,9 +80,9 @@ class Descendants:
                     os.kill(pid, signal.SIGKILL)
 
 
-def _below(pid: int) -> list[int]:
-    """List the processes below one; none where the kernel does not tell."""
-    found: list[int] = []
+def _below(pid: int) -> dict[int, int]:
+    """Return the processes below one, each with its parent; none where the kernel does not tell."""
+    parents: dict[int, int] = {}
     waiting = [pid]
     while waiting:
         parent = waiting.pop()
@@ -79,14 +91,25 @@ def _below(pid: int) -> list[int]:
             for thread in (PROC / str(parent) / "task").iterdir():
                 with suppress(OSError):
                     children += map(int, (thread / "children").read_text().split())
-        found += children
+        parents |= dict.fromkeys(children, parent)
         waiting += children
-    return found
+    return parents
 
 
 def children_can_be_seen() -> bool:
     """Return whether the kernel lists the children of a process."""
     return (PROC / "thread-self" / "children").exists()
+
+
+def _only_forked(pid: int) -> bool:
+    """Return whether a process was forked and has started no program since."""
+    return bool(int((PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()[6]) & FORKED)
+
+
+def _shares_memory(pid: int, parent: int) -> bool:
+    """Return whether a process has no memory but its parent's, which may grow while both are asked."""
+    before, own, after = ([_status(each, name) for name in EXACT] for each in (parent, pid, parent))
+    return all(low <= figure <= high for low, figure, high in zip(before, own, after, strict=True))
 
 
 def _status(pid: int, name: str) -> int:

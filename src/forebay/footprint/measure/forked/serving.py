@@ -65,15 +65,19 @@ def serve_forked(requests: Connection, answers: Connection, run: Run) -> None:
         _serve_forks(requests, answers, run, first)
 
 
-def _word_of(process: int, pipe: Connection) -> Request | None:
-    """Return what a process sends; None where it ends without a word: what it started may still hold the pipe."""
-    while not pipe.poll(SLOWLY):
+def _word_of(process: int, pipe: Connection, every: float = SLOWLY, look: Callable[[], None] = lambda: None) -> Any:
+    """Return what a process sends, looking in between; None where it ends without a word.
+
+    What it started may still hold the pipe, so that this does not close with it.
+    """
+    while not pipe.poll(every):
+        look()
         if os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) and not pipe.poll(0):
             return None
     return _next(pipe)
 
 
-def _warm_up(requests: Connection, answers: Connection, run: Run) -> Request | None:
+def _warm_up(requests: Connection, answers: Connection, run: Run) -> Any:
     """Answer requests here until the function has run once, and return that request; None where they end before."""
     while (request := _next(requests)) is not None:
         answer = run(request)
@@ -102,25 +106,17 @@ def _answer_of_fork(run: Run, first: Request, request: Request) -> Answer:
         Connection(theirs, readable=False).send(answer)
         _leave()
     os.close(theirs)
-    answered, descendants = Connection(ours, writable=False), Descendants(sampler)
-    looking = children_can_be_seen()
-    while not answered.poll(OFTEN if looking else SLOWLY):
-        if looking:
-            descendants.look()
-        if os.waitid(os.P_PID, sampler, os.WEXITED | os.WNOHANG | os.WNOWAIT) and not answered.poll(0):
-            break  # it ended without a word; what it started may still hold the pipe
-    try:
-        answer = answered.recv() if answered.poll(0) else {}
-    except EOFError:
-        answer = {}
-    answered.close()
+    descendants = Descendants(sampler)
+    looking = (OFTEN, descendants.look) if children_can_be_seen() else ()
+    with Connection(ours, writable=False) as answered:
+        word: Answer | None = _word_of(sampler, answered, *looking)
     _, status = os.waitpid(sampler, 0)
     descendants.end()
-    if not answer:
+    if word is None:
         return {"ended": os.waitstatus_to_exitcode(status)}
-    if answer.get("host") is not None:
-        answer |= {"host": answer["host"] + descendants.peak, "children": descendants.peak}
-    return answer
+    if word.get("host") is not None:
+        word |= {"host": word["host"] + descendants.peak, "children": descendants.peak}
+    return word
 
 
 @dataclass(frozen=True)
@@ -137,12 +133,12 @@ def way_of(device: bool) -> Way:
     return Way(serve_here, False) if device or not can_fork() else Way(serve_forked, True)
 
 
-def _next(requests: Connection) -> Request | None:
+def _next(pipe: Connection) -> Any:
+    """Return what comes next; None where the pipe has closed."""
     try:
-        request: Request = requests.recv()
+        return pipe.recv()
     except EOFError:
         return None
-    return request
 
 
 def _leave() -> None:
