@@ -188,6 +188,7 @@ class FittingSession:
         watched = not measuring and (not own or profile.begun < STEPS_EACH)
         most = gauge.most() if watched else 0
         profile.begun += own
+        profile.tried += own and profile.phase is FitPhase.TRY
         iteration = Iteration(
             key, profile, profile.plan, profile.records, own, base, clock, most, call.begins, profile.anew
         )
