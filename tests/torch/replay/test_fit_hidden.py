@@ -191,8 +191,6 @@ def test_what_is_kept_is_part_of_the_plan():
 class Late(MLP):
     """Depends on nothing else in its first calls, which are those of the iteration that measures and a few more."""
 
-    seen = 0
-
     def __init__(self):
         super().__init__()
         self.scale, self.generator = torch.ones(8), torch.Generator().manual_seed(3)
@@ -223,11 +221,11 @@ class LateData(Late):
 
 
 class LateListing(Late):
-    calls: ClassVar[list] = []
+    log: ClassVar[list] = []
 
     def changed(self, x):
-        self.calls.append(0)
-        return x * len(self.calls)
+        self.log.append(0)
+        return x * len(self.log)
 
 
 class LateOtherwise(Late):
@@ -243,12 +241,12 @@ class LateOtherwise(Late):
 class LateLittle(Late):
     """Changes one element in a thousand, which is not even saved last."""
 
-    calls = 0
+    log: ClassVar[list] = []
 
     def changed(self, x):
-        self.calls += 1
+        self.log.append(0)
         factors = torch.ones_like(x)
-        factors[17, 3] = self.calls
+        factors[17, 3] = len(self.log)
         return x * factors
 
 
@@ -264,7 +262,7 @@ def steps_of(kind, choice, count=16, rows=32):
             warnings.simplefilter("always")
             for net in (model, plain):
                 random.seed(number)
-                Late.calls = LateListing.calls[:] = []
+                kind.log = []
                 results.append(step(net, x))
         yield equal(*results), told(caught)
 
@@ -273,9 +271,12 @@ def steps_of(kind, choice, count=16, rows=32):
 @pytest.mark.parametrize("kind", [LateDrawing, LateShared, LateFading, LateData, LateListing])
 def test_state_that_shows_later_is_told_when_it_does_and_kept_from_then_on(kind, choice):
     steps = list(steps_of(kind, choice))
-    (number,) = [number for number, (_, messages) in enumerate(steps) if messages]
-    assert number == 6 and all(right for other, (right, _) in enumerate(steps) if other != number)
-    assert "(1)" in steps[number][1][0] and "not those of the plain model" in steps[number][1][0]
+    assert all(right and not messages for right, messages in steps[:6])
+    right, (message,) = steps[6]
+    assert not right and not any(messages for _, messages in steps[7:])
+    assert "(1)" in message and "and perhaps of some before it, are not those of the plain model" in message
+    if kind in (LateShared, LateListing):  # the state of others is a run ahead
+        assert all(right for right, _ in steps[7:])
 
 
 def test_what_a_block_counts_from_the_beginning_is_right_when_it_begins_to_matter():
@@ -301,5 +302,5 @@ def test_other_tensors_that_a_block_begins_to_save_are_refused_once():
 
 def test_state_in_few_elements_is_found_in_the_end():
     steps = list(steps_of(LateLittle, "recompute", 80, 300))
-    numbers = [number for number, (_, messages) in enumerate(steps) if messages]
-    assert len(numbers) == 1 and all(right for right, _ in steps[numbers[0] + 1 :])
+    (number,) = [number for number, (_, messages) in enumerate(steps) if messages]
+    assert all(right for right, _ in steps[number + 1 :])
