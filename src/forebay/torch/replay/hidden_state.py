@@ -59,52 +59,44 @@ class Samples:
         if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self._left_out:
             return  # as parameters are, which are no plain tensors, and buffers, which are lent
         if (number - self._turn) % self._every == 0:
-            self._samples[number] = _sample(tensor, self._turn)
+            self._samples[number] = self._sample(tensor)
         self._last = number, tensor  # until the next comes
 
     def end(self) -> None:
         """Look at the last tensor again, and hold none."""
-        if self._last is not None:
-            self._samples.setdefault(self._last[0], _sample(self._last[1], self._turn))
+        if self._last is not None and self._last[0] not in self._samples:
+            self._samples[self._last[0]] = self._sample(self._last[1])
         self._last = None
 
     def same(self, values: Sequence[torch.Tensor | None]) -> bool:
         """Tell whether what a second run saved has the same values."""
-        pairs = [
-            (sample, _sample(value, self._turn))
-            for number, sample in self._samples.items()
-            if number < len(values) and (value := values[number]) is not None
-        ]
-        return not pairs or _same_bits(pairs) or all(_alike(*pair) for pair in pairs)
+        pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
+        return all(value is None or _alike(sample, self._sample(value)) for sample, value in pairs)
+
+    def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy some elements of a tensor, evenly spaced, others in each turn."""
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            apart = -(-tensor.numel() // SAMPLED) or 1
+            return tensor.view(-1)[self._turn % apart :: apart].clone(memory_format=torch.contiguous_format)
+        each = int(SAMPLED ** (1 / max(1, tensor.dim())))
+        steps = [-(-length // each) or 1 for length in tensor.shape]
+        spaced = tuple([slice(self._turn % step, None, step) for step in steps])
+        return tensor[spaced].reshape(-1).clone()
 
 
-def _sample(tensor: torch.Tensor, turn: int) -> torch.Tensor:
-    """Copy some elements of a tensor, evenly spaced, others in each turn."""
-    tensor = tensor.detach()
-    if tensor.is_contiguous():
-        tensor = tensor.view(-1)
-    each = int(SAMPLED ** (1 / max(1, tensor.dim())))
-    steps = [-(-length // each) or 1 for length in tensor.shape]
-    return tensor[tuple([slice(turn % step, None, step) for step in steps])].reshape(-1).clone(memory_format=torch.contiguous_format)
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(one.view(torch.uint8), other.view(torch.uint8)):
+        return True
+    if one.is_cpu or not one.is_floating_point():
+        return False
+    most = one.abs().nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
+    return torch.allclose(one, other, rtol=0.0, atol=ROUNDING * torch.finfo(one.dtype).eps * most, equal_nan=True)
 
 
 def looked_at(turn: int, device: torch.device) -> bool:
     """Tell whether what a block saves is looked at in its run of this number."""
     return device.type != "cuda" or turn < FIRST or turn % APART == 0
-
-
-def _same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    if len({item.device for item, _ in pairs}) > 1:
-        return all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
-    one, other = (torch.cat([item.view(torch.uint8) for item in items]) for items in zip(*pairs, strict=True))
-    return torch.equal(one, other)  # which waits for a GPU: once for all
-
-
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    if one.is_cpu or not one.is_floating_point():
-        return _same_bits([(one, other)])
-    most = one.abs().nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
-    return torch.allclose(one, other, rtol=0.0, atol=ROUNDING * torch.finfo(one.dtype).eps * most, equal_nan=True)
 
 
 class Attributes:
