@@ -129,17 +129,18 @@ class Offload:
 
     def _packing(self, thread: int) -> Callable[[torch.Tensor], Counted | TrackedTensor]:
         """Make the hook that packs what a thread saves; thousands are saved in a step, most of them on one device."""
-        pack_last, last = stays, torch.device("meta")
+        pack_last: Callable[[torch.Tensor], Counted | TrackedTensor] = stays
+        last: int | None = None  # which is compared faster than devices are
 
         def pack(tensor: torch.Tensor) -> Counted | TrackedTensor:
             nonlocal pack_last, last
-            device = tensor.device
-            if device != last:
+            if (index := tensor.get_device()) != last:
+                device = tensor.device
                 if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
                     return stays(tensor)  # numbers are on the host even where all else is on a GPU
                 if (device, thread) not in self._keepers:
                     self._keepers[device, thread] = Keeper(self._budget, self._codec, self._min_bytes, device)
-                pack_last, last = self._keepers[device, thread].pack, device
+                pack_last, last = self._keepers[device, thread].pack, index
             return pack_last(tensor)
 
         return pack

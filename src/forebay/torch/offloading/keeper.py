@@ -118,8 +118,9 @@ class Keeper:
         reference = self._let.get(storage._cdata)
         let = None if reference is None else reference()
         if let is None:
-            if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):  # numbers stay
-                return stays(tensor)
+            base = tensor if tensor._base is None else tensor._base
+            if base.is_leaf and (base.requires_grad or type(base) is not _PLAIN):
+                return stays(tensor)  # views of parameters
             let = self._let_through(storage)
             if let is None:
                 return self._hold(tensor, token)
@@ -127,6 +128,8 @@ class Keeper:
         return tensor.detach(), tensor._version, let
 
     def _hold(self, tensor: torch.Tensor, token: GraphToken) -> "Counted | TrackedTensor":
+        if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):
+            return stays(tensor)
         if self._fits:  # there are more than there were
             self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
         held, entry = self.store.save(tensor)
@@ -156,17 +159,20 @@ class Keeper:
             return None
         if self.dropped:
             self._take_note_of_dropped()
-        if store.total + nbytes > self._budget and not self._make_room(nbytes):
+        if store.held + store.let_through + nbytes > self._budget and not self._make_room(nbytes):
             return None
         let = _LetThrough(self, nbytes)
         self._let[storage._cdata] = ref(let)
         store.let(nbytes)
-        self._most = max(self._most, store.let_through)
+        if store.let_through > self._most:
+            self._most = store.let_through
         return let
 
     def _take_note_of_dropped(self) -> None:
+        gone = 0
         while self.dropped:
-            self.store.let(-self.dropped.popleft())
+            gone += self.dropped.popleft()
+        self.store.let(-gone)
 
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
