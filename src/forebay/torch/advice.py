@@ -42,12 +42,13 @@ class Advice:
         )
 
 
-def hidden_state(right: bool) -> str:
+def hidden_state(right: bool, later: bool = False) -> str:
     """Tell why a block with state of its own is kept, and whether what it was recomputed for is right all the same."""
-    wrong = "" if right else ", and the gradients of this iteration are not those of the plain model"
+    before = ", and perhaps of some before it," if later else ""
+    wrong = f". The gradients of this iteration{before} are not those of the plain model, and its state is a run ahead"
     return (
         "computes other values when it is run again: it has state of its own, such as a generator, a counter, or a "
-        f"tensor that is no buffer{wrong}"
+        f"tensor that is no buffer{'' if right else wrong}"
     )
 
 

@@ -89,7 +89,12 @@ def fit(
             "a part of the model is in a block of another fitted model: call unfit of that one first, or fit one "
             "module that holds both"
         )
-    choices = plan.choices if isinstance(plan, FitPlan) else dict(plan or {})
+    choices = plan.choices if isinstance(plan, FitPlan) else plan or {}
+    if not isinstance(choices, Mapping) or not all(isinstance(name, str) for name in choices):
+        raise PlanError(
+            f"plan: {plan!r:.80} is no plan: give plan_of(model).choices of another run, a choice for each block by "
+            "its name; one for all blocks is choice="
+        )
     for name in [*choices.values(), *([] if choice is None else [choice])]:
         _check_choice(name, budget, codec)
     session = FittingSession(budget, None if codec is None else get_codec(codec), choice, choices)

@@ -3,7 +3,6 @@
 import sys
 import threading
 from collections.abc import Callable, Hashable
-from operator import methodcaller
 from types import TracebackType
 from typing import Self
 
@@ -14,8 +13,7 @@ from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
 from forebay.torch.mover import budget_of
-from forebay.torch.offloading.keeper import Keeper, TrackedTensor
-from forebay.torch.saved_tensors import KeptTensor
+from forebay.torch.offloading.keeper import Counted, Keeper, TrackedTensor, stays, unpack
 from forebay.units import Budget, to_bytes
 
 MOST_CALL_SITES = 32
@@ -111,7 +109,7 @@ class Offload:
         for (_, owner), keeper in list(self._keepers.items()):
             if owner == thread:
                 keeper.restart()
-        hooks = saved_tensors_hooks(self._packing(thread), _unpack)
+        hooks = saved_tensors_hooks(self._packing(thread), unpack)
         hooks.__enter__()
         self._entered.setdefault(thread, []).append(hooks)
         return self
@@ -129,25 +127,23 @@ class Offload:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
 
-    def _packing(self, thread: int) -> Callable[[torch.Tensor], KeptTensor | TrackedTensor]:
+    def _packing(self, thread: int) -> Callable[[torch.Tensor], Counted | TrackedTensor]:
         """Make the hook that packs what a thread saves; thousands are saved in a step, most of them on one device."""
-        last: Keeper | None = None
+        pack_last: Callable[[torch.Tensor], Counted | TrackedTensor] = stays
+        last: int | None = None  # which is compared faster than devices are
 
-        def pack(tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
-            nonlocal last
-            device = tensor.device
-            if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
-                return KeptTensor(tensor)  # numbers are on the host even where all else is on a GPU
-            if last is None or last.device != device:
+        def pack(tensor: torch.Tensor) -> Counted | TrackedTensor:
+            nonlocal pack_last, last
+            if (index := tensor.get_device()) != last:
+                device = tensor.device
+                if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
+                    return stays(tensor)  # numbers are on the host even where all else is on a GPU
                 if (device, thread) not in self._keepers:
                     self._keepers[device, thread] = Keeper(self._budget, self._codec, self._min_bytes, device)
-                last = self._keepers[device, thread]
-            return last.pack(tensor)
+                pack_last, last = self._keepers[device, thread].pack, index
+            return pack_last(tensor)
 
         return pack
-
-
-_unpack = methodcaller("tensor")
 
 
 def _together(parts: list[Metrics]) -> Metrics:

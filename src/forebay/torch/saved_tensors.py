@@ -159,7 +159,7 @@ class TensorStore:
         self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
-        self._numbers = 0
+        self._numbers, self._peak = 0, 0
 
     def restart(self) -> None:
         """Begin to number what is saved at 0 again, and forget what has ended."""
@@ -189,22 +189,18 @@ class TensorStore:
 
     def _hold(self, nbytes: int) -> None:
         self.held += nbytes
-        self._note_peak()
+        self.let(0)
 
     def let(self, nbytes: int) -> None:
         """Count bytes that stay on the device, or that no longer do."""
         self.let_through += nbytes
-        if nbytes > 0:
-            self._note_peak()
+        if self.held + self.let_through > self._peak:
+            self._peak = self.metrics.peak["device"] = self.total
 
     @property
     def total(self) -> int:
         """All bytes on the device."""
         return self.held + self.let_through
-
-    def _note_peak(self) -> None:
-        if self.total > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.total
 
     def movable(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is one that may be moved."""

@@ -104,6 +104,12 @@ def test_a_choice_that_cannot_be_made_is_refused(choice, budget, codec, needs):
         fit(model, budget, codec=codec, choice=choice)
 
 
+@pytest.mark.parametrize("plan", ["recompute", ["keep"], 3, {0: "keep"}])
+def test_what_is_no_plan_is_refused(plan):
+    with pytest.raises(PlanError, match=r"plan: .* is no plan: .*plan_of\(model\)\.choices.*choice="):
+        fit(problem(Transformer)[0], AMPLE, plan=plan)
+
+
 @pytest.mark.parametrize("use", [lambda budget: fit(problem(Transformer)[0], budget), offload])
 def test_no_disk_and_a_device(use):
     with pytest.raises(BudgetError, match="to the host and no further"):

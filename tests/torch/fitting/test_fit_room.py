@@ -109,6 +109,21 @@ def test_a_plan_that_does_not_fit_is_refused_as_long_as_it_does_not():
             step(model, x)
 
 
+def test_a_plan_that_was_given_is_not_dropped_in_silence_when_memory_has_grown(monkeypatch):
+    monkeypatch.setattr(device_tools, "gauge_for", Counting)
+    monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
+    monkeypatch.setattr(Counting, "taken", 0)
+    Counting.model, x = problem(Transformer)
+    fit(Counting.model, Budget(device=LEAST + 10_000_000), plan=dict.fromkeys([f"blocks.{n}" for n in range(4)], "keep"))
+    for _ in range(3):
+        step(Counting.model, x)
+    assert set(plan_of(Counting.model).choices.values()) == {"keep"}
+    monkeypatch.setattr(Counting, "taken", 9_500_000)
+    with pytest.warns(UserWarning, match="is followed no further"):
+        step(Counting.model, x)
+    assert set(plan_of(Counting.model).choices.values()) != {"keep"}
+
+
 def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
     monkeypatch.setattr(device_tools, "gauge_for", Counting)
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)

@@ -164,6 +164,38 @@ class OfGenerator(MLP):
         return super().forward(x) * torch.rand(8, generator=generator)
 
 
+class OfCall(MLP):
+    def forward(self, data):
+        x, call = data
+        return super().forward(call(x))
+
+
+def counting_closure(x):
+    calls = []
+
+    def call(x):
+        calls.append(0)
+        return x * len(calls)
+
+    return x, call
+
+
+def counting_default(x):
+    def call(x, calls=[0]):  # noqa: B006 - kept between calls
+        calls[0] += 1
+        return x * calls[0]
+
+    return x, call
+
+
+class CountingModule(nn.Module):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
 def twice(x):
     one = [x]
     return one, one
@@ -175,6 +207,9 @@ BEYOND = {
     "list_iterator": lambda: Given(OfIterator, lambda x: iter([x, 2.0])),
     "list that is there twice": lambda: Given(OfTwice, twice),
     "Generator": lambda: Given(OfGenerator, lambda x: (x, torch.Generator().manual_seed(3))),
+    "CountingModule": lambda: Given(OfCall, lambda x: (x, CountingModule())),
+    "function": lambda: Given(OfCall, counting_closure),
+    "function ": lambda: Given(OfCall, counting_default),
     "Data ": lambda: Given(Giving, unwrap=lambda y: y.x),
 }
 
@@ -214,6 +249,16 @@ def test_a_block_that_comes_to_be_given_an_object_is_kept_from_then_on():
             found = step(model, x)
         assert equal(found, step(plain, x))
     assert set(plan_of(model).choices.values()) == {"keep"}
+
+
+def test_functions_that_hold_nothing_are_plain_values():
+    def of(call):
+        return lambda: Given(OfCall, lambda x: (x, call))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for call in (torch.tanh, nn.functional.relu, lambda x: 2 * x):
+            check_as_plain(of(call), "recompute")
 
 
 def test_what_others_have_set_on_a_tensor_is_there():

@@ -1,6 +1,9 @@
 """Blocks with hidden state: a second run would compute other values, so they are kept, by name, with one warning."""
 
+import itertools
+import random
 import warnings
+from typing import ClassVar
 
 import pytest
 
@@ -180,3 +183,124 @@ def test_what_is_kept_is_part_of_the_plan():
         step(model, torch.randn(rows, 8))
     with_it = plan_of(model)
     assert with_it.chain.blocks[1].choices[0].kept >= 96 * 64 * 4
+
+
+# State that shows later than in the iteration that measures.
+
+
+class Late(MLP):
+    """Depends on nothing else in its first calls, which are those of the iteration that measures and a few more."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.generator = torch.ones(8), torch.Generator().manual_seed(3)
+
+    def forward(self, x):
+        return super().forward(self.changed(x) if self.late else x)
+
+
+class LateDrawing(Late):
+    def changed(self, x):
+        return x * torch.rand(x.shape, generator=self.generator)
+
+
+class LateShared(Late):
+    def changed(self, x):
+        return x * random.random()
+
+
+class LateFading(Late):
+    def changed(self, x):
+        return x * self.scale.mul_(0.9)
+
+
+class LateData(Late):
+    def changed(self, x):
+        self.scale.data.mul_(0.9)
+        return x * self.scale
+
+
+class LateListing(Late):
+    log: ClassVar[list] = []
+
+    def changed(self, x):
+        self.log.append(0)
+        return x * len(self.log)
+
+
+class LateOtherwise(Late):
+    """Saves other tensors every second time."""
+
+    calls = 0
+
+    def changed(self, x):
+        self.calls += 1
+        return torch.tanh(x) if self.calls % 2 else x
+
+
+class LateLittle(Late):
+    """Changes one element in a thousand, which is not even saved last."""
+
+    log: ClassVar[list] = []
+
+    def changed(self, x):
+        self.log.append(0)
+        factors = torch.ones_like(x)
+        factors[17, 3] = len(self.log)
+        return x * factors
+
+
+def steps_of(kind, choice, count=16, rows=32):
+    """Take steps of a fitted and of a plain model; yield whether gradients are equal, and what was told."""
+    model, plain = mixed(kind), mixed(kind)
+    fit(model, AMPLE, blocks=["0", "1", "2"], choice=choice)
+    for number in range(count):
+        x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(number))
+        model[1].late = plain[1].late = number > 5
+        results = []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for net in (model, plain):
+                random.seed(number)
+                kind.log = []
+                results.append(step(net, x))
+        yield equal(*results), told(caught)
+
+
+@pytest.mark.parametrize("choice", ["recompute", "keep 1/2 of costly, recompute the rest"])
+@pytest.mark.parametrize("kind", [LateDrawing, LateShared, LateFading, LateData, LateListing])
+def test_state_that_shows_later_is_told_when_it_does_and_kept_from_then_on(kind, choice):
+    steps = list(steps_of(kind, choice))
+    assert all(right and not messages for right, messages in steps[:6])
+    right, (message,) = steps[6]
+    assert not right and not any(messages for _, messages in steps[7:])
+    assert "(1)" in message and "and perhaps of some before it, are not those of the plain model" in message
+    if kind in (LateShared, LateListing):  # the state of others is a run ahead
+        assert all(right for right, _ in steps[7:])
+
+
+def test_what_a_block_counts_from_the_beginning_is_right_when_it_begins_to_matter():
+    class LateCounting(Late):
+        calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x)
+
+        def changed(self, x):
+            return x * self.calls
+
+    assert all(right and not messages for right, messages in steps_of(LateCounting, "recompute"))
+
+
+def test_other_tensors_that_a_block_begins_to_save_are_refused_once():
+    steps = steps_of(LateOtherwise, "recompute")
+    assert all(right for right, _ in itertools.islice(steps, 6))
+    with pytest.raises(RuntimeError, match="saved other tensors"):
+        next(steps)
+
+
+def test_state_in_few_elements_is_found_in_the_end():
+    steps = list(steps_of(LateLittle, "recompute", 80, 300))
+    (number,) = [number for number, (_, messages) in enumerate(steps) if messages]
+    assert all(right for right, _ in steps[number + 1 :])

@@ -26,8 +26,6 @@ MOST_PLANS = 3
 """So many plans are run at most: what is predicted to be fastest, one of low overhead, one with times corrected."""
 STEPS_EACH = 2
 """Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
-MOST_STEPS = 8
-"""Iterations after which a plan is given up that has not been timed by then."""
 SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
 """After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
 GROWTH = 2**20
@@ -91,13 +89,18 @@ class FitPlanner:
         if profile.phase is FitPhase.STAY or (plan is not None and grown):
             if plan is not None and not grown:
                 return None
-            return (plan and self._again(profile, plan.names)) or self._fastest_run(profile) or self._fastest(profile)
+            again = plan and self._again(profile, plan.names)
+            if again is None and plan is not None and plan.names == tuple(self.given.values()):
+                self._warn_of_given()
+            return again or self._fastest_run(profile) or self._fastest(profile)
         if plan is None and not profile.runs and self.given:
             given = self._given(profile)
             if given is not None:
                 profile.phase = FitPhase.STAY
                 return given
-        if plan is not None and not profile.runs.get(plan.names) and profile.begun < MOST_STEPS:
+        if profile.tried >= MOST_PLANS * STEPS_EACH:
+            return self._settled(profile)
+        if plan is not None and not profile.runs.get(plan.names):
             return None
         return self._candidate(profile) or self._settled(profile)
 
@@ -190,12 +193,15 @@ class FitPlanner:
         names = numbered(record.name for record in profile.records)
         plan = self._again(profile, list(self.given.values())) if list(self.given) == names else None
         if plan is None:
-            warnings.warn(
-                f"the plan that was given for {len(self.given)} blocks is followed no further: the model has others, "
-                f"or it needs more than {self.budget!r} by now. Another is made",
-                stacklevel=2,
-            )
+            self._warn_of_given()
         return plan
+
+    def _warn_of_given(self) -> None:
+        warnings.warn(
+            f"the plan that was given for {len(self.given)} blocks is followed no further: the model has others, "
+            f"or it needs more than {self.budget!r} by now. Another is made",
+            stacklevel=2,
+        )
 
     def _plan(self, chain: Chain, picked: Picked, profile: Profile) -> FitPlan:
         count = sum(record.count for record in profile.records)

@@ -46,6 +46,8 @@ class Profile:
     plan: FitPlan | None = None
     begun: int = 0
     """iterations with this plan"""
+    tried: int = 0
+    """iterations with a plan under the clock, timed or not"""
     plan_base: int = 0
     """bytes of the device before the iteration that it was made for"""
     shortfall: int = 0

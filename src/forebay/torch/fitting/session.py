@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -12,7 +13,7 @@ from torch import nn
 
 from forebay.codec import Codec
 from forebay.metrics import Metrics
-from forebay.torch.advice import Advice, beyond
+from forebay.torch.advice import Advice, beyond, hidden_state
 from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import LEAST_MOVED, DeviceTools, tools_for
@@ -188,6 +189,7 @@ class FittingSession:
         watched = not measuring and (not own or profile.begun < STEPS_EACH)
         most = gauge.most() if watched else 0
         profile.begun += own
+        profile.tried += own and profile.phase is FitPhase.TRY
         iteration = Iteration(
             key, profile, profile.plan, profile.records, own, base, clock, most, call.begins, profile.anew
         )
@@ -228,6 +230,10 @@ class FittingSession:
         self._refused.add(record.module)
         self._advice.refused(record.name, why)
 
+    def _refuse_later(self, record: BlockRecord, right: bool) -> None:
+        """Have a block kept that has computed other values when it was run again after it was measured."""
+        self._refuse(record, hidden_state(right, later=True))
+
     def _keeps(self, block: FittedBlock, record: BlockRecord, inputs: Inputs, measured: bool = False) -> bool:
         """Tell whether a block has to be kept, with what it is given."""
         if block.identity in self._refused:
@@ -258,7 +264,7 @@ class FittingSession:
         A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
         """
         record = block.record(signature(inputs.tensors))
-        place = iteration.place_of(record.module, record.signature)
+        place, on_hidden = iteration.place_of(record.module, record.signature), partial(self._refuse_later, record)
         iteration.places.append(place)
         treatment = TREATMENTS["keep" if place is None else plan.picks[place].name]
         if place is None or (treatment.what != "all" and self._keeps(block, record, inputs)):
@@ -268,13 +274,13 @@ class FittingSession:
             if not met or self._keeps(block, record, inputs):
                 return block.call(*inputs.args, **inputs.kwargs)
             device = device_of(inputs.tensors, block.module_state.parameters())
-            frame = Frame(block.call, block.module_state, device, compiled=block.compiled)
+            frame = Frame(block.call, block.module_state, device, compiled=block.compiled, on_hidden=on_hidden)
             return frame.run(inputs.args, inputs.kwargs)
         clock, expected = iteration.clock, iteration.expected[place]
         iteration.records.append(expected if clock is None else record)
         start = None if clock is None else clock.gauge.mark()
         sent = iteration.sent.setdefault(place, [])
-        output = tools.runner.run(block, inputs, treatment, expected, sent, None if clock is None else record)
+        output = tools.runner.run(block, inputs, treatment, expected, sent, None if clock is None else record, on_hidden)
         if clock is not None:
             record.forward = start, clock.gauge.mark()
         tools.runner.leave(iteration, plan.foreseen.settle[place + 1])

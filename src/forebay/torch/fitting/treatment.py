@@ -35,6 +35,7 @@ class BlockRunner:
         expected: BlockRecord,
         sent: list["ref[Entry]"],
         record: BlockRecord | None,
+        on_hidden: Callable[[bool], None],
     ) -> Any:
         """Run a block.
 
@@ -50,13 +51,15 @@ class BlockRunner:
             Filled with what leaves it, which is sent away once it has run.
         record
             Filled with the time of a second run; None where nobody asks.
+        on_hidden
+            Told when a second run has computed other values.
         """
         if treatment.what == "all" and not treatment.away and not treatment.encoded:
             return block.call(*inputs.args, **inputs.kwargs)
         if treatment.what == "all":
             output = self._saving(block, inputs, treatment, expected.outputs | expected.small, sent)
         else:
-            output = self._dropping(block, inputs, treatment, expected, sent, record)
+            output = self._dropping(block, inputs, treatment, expected, sent, record, on_hidden)
         # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
         entries = [entry for reference in sent if (entry := reference()) is not None]
         sent[:] = map(ref, self._store.send(*entries))
@@ -70,6 +73,7 @@ class BlockRunner:
         expected: BlockRecord,
         sent: list["ref[Entry]"],
         record: BlockRecord | None,
+        on_hidden: Callable[[bool], None],
     ) -> Any:
         """Run a block that will run again, but for what is kept of it."""
 
@@ -89,6 +93,7 @@ class BlockRunner:
             watch=None if record is None else Stopwatch(record, self._gauge),
             ends=expected.outputs,
             lasting=expected.rereads,
+            on_hidden=on_hidden,
             compiled=expected.compiled,
         )
         return frame.run(inputs.args, inputs.kwargs)

@@ -1,6 +1,7 @@
 """The saved tensors of one device at one place in a program: their order is learned, and the last used ones move."""
 
 from collections import deque
+from collections.abc import Callable
 from weakref import ref
 
 import torch
@@ -8,26 +9,16 @@ import torch
 from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
-from forebay.torch.compat import graph_task
+from forebay.torch.compat import check_version, graph_task
 from forebay.torch.mover import mover_for
 from forebay.torch.offloading.order import fetch_order, to_move
-from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore
+from forebay.torch.saved_tensors import Entry, GraphToken, StoredTensor, TensorStore
 from forebay.units import Budget, to_text
 
 
-class CountedTensor(KeptTensor):
-    """A saved tensor that stays, and is counted as long as somebody may ask for it."""
-
-    __slots__ = ("_let", "_token")
-
-    def __init__(self, tensor: torch.Tensor, let: "_LetThrough", token: GraphToken) -> None:
-        self._tensor, self._version = tensor.detach(), tensor._version
-        self._let, self._token = let, token
-
-    def tensor(self) -> torch.Tensor:
-        """Return the tensor, unless it was changed."""
-        self._let.keeper.turned = True
-        return super().tensor()
+Counted = tuple[torch.Tensor, int, "_LetThrough | None"]
+"""A saved tensor that stays where it is, how often it had been changed, and what counts its storage as long as it is
+held: a plain tuple, for thousands are saved in a step; None for parameters and others that are there anyway."""
 
 
 class TrackedTensor:
@@ -47,13 +38,32 @@ class TrackedTensor:
 class _LetThrough:
     """A storage that is only counted, as long as saved tensors hold this, and with it its address."""
 
-    __slots__ = ("__weakref__", "_nbytes", "keeper")
+    __slots__ = ("__weakref__", "keeper", "nbytes", "token")
 
     def __init__(self, keeper: "Keeper", nbytes: int) -> None:
-        self.keeper, self._nbytes = keeper, nbytes
+        self.keeper, self.nbytes = keeper, nbytes
+        self.token: GraphToken | None = None
+        """of the last iteration that saved it"""
 
     def __del__(self) -> None:
-        self.keeper.dropped.append(self._nbytes)  # in any thread: the keeper takes note when it is next used
+        self.keeper.dropped.append(self.nbytes)  # in any thread: the keeper takes note when it is next used
+
+
+def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
+    """Return a saved tensor, unless it was changed."""
+    if type(saved) is not tuple:
+        return saved.tensor()  # type: ignore[union-attr]
+    tensor, version, let = saved
+    if let is not None:
+        let.keeper.turned = True
+    if tensor._version != version:
+        check_version(tensor, version)
+    return tensor
+
+
+def stays(tensor: torch.Tensor) -> Counted:
+    """Save a tensor that is there anyway: an output without its history, as the node that saved it would hold itself."""
+    return tensor if tensor.is_leaf else tensor.detach(), tensor._version, None
 
 
 class Keeper:
@@ -70,7 +80,7 @@ class Keeper:
         self.dropped: deque[int] = deque()
         """bytes of storages that were let through and that nobody holds any more"""
         self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
-        self._token: ref[GraphToken] | None = None
+        self._token: Callable[[], GraphToken | None] = _no_token
         self._sizes: list[int] = []
         self._uses: list[int] = []
         self._entries: list[ref[Entry]] = []
@@ -96,16 +106,30 @@ class Keeper:
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
-        self.turned, self._token = False, None
+        self.turned, self._token = False, _no_token
         self.store.restart()
 
-    def pack(self, tensor: torch.Tensor) -> KeptTensor | TrackedTensor:
+    def pack(self, tensor: torch.Tensor) -> "Counted | TrackedTensor":
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
-        if not self.store.movable(tensor):
-            return KeptTensor(tensor)
-        token = self._iteration()
-        if (let := self._let_through(tensor.untyped_storage())) is not None:
-            return CountedTensor(tensor, let, token)
+        if type(tensor) is not _PLAIN or tensor.layout is not _STRIDED:
+            return stays(tensor)  # parameters most of all
+        token = self._token() or self._begin()
+        storage = tensor.untyped_storage()
+        reference = self._let.get(storage._cdata)
+        let = None if reference is None else reference()
+        if let is None:
+            base = tensor if tensor._base is None else tensor._base
+            if base.is_leaf and (base.requires_grad or type(base) is not _PLAIN):
+                return stays(tensor)  # views of parameters
+            let = self._let_through(storage)
+            if let is None:
+                return self._hold(tensor, token)
+        let.token = token
+        return tensor.detach(), tensor._version, let
+
+    def _hold(self, tensor: torch.Tensor, token: GraphToken) -> "Counted | TrackedTensor":
+        if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):
+            return stays(tensor)
         if self._fits:  # there are more than there were
             self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
         held, entry = self.store.save(tensor)
@@ -117,37 +141,38 @@ class Keeper:
             else:
                 self._staying.append(self._entries[-1])
             self._make_room(0)
-        return TrackedTensor(self, held, token) if isinstance(held, StoredTensor) else held
+        assert isinstance(held, StoredTensor)
+        return TrackedTensor(self, held, token)
 
-    def _iteration(self) -> GraphToken:
+    def _begin(self) -> GraphToken:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
-        token = None if self._token is None else self._token()
-        if token is None:
-            if self.turned and graph_task() == -1:  # a backward pass may save more of its own
-                self.restart()
-            token = GraphToken()
-            self._token = ref(token)
+        if self.turned and graph_task() == -1:  # a backward pass may save more of its own
+            self.restart()
+        token = GraphToken()
+        self._token = ref(token)
         return token
 
     def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
         """Only count a storage, where all fits or it is small, and where there is room for it."""
-        address = storage._cdata
-        if address in self._let and (let := self._let[address]()) is not None:
-            return let
-        nbytes = storage.nbytes()
+        nbytes, store = storage.nbytes(), self.store
         if not self._fits and nbytes >= self._least:
             return None
-        if self.store.total + nbytes > self._budget and not self._make_room(nbytes):
+        if self.dropped:
+            self._take_note_of_dropped()
+        if store.held + store.let_through + nbytes > self._budget and not self._make_room(nbytes):
             return None
         let = _LetThrough(self, nbytes)
-        self._let[address] = ref(let)
-        self.store.let(nbytes)
-        self._most = max(self._most, self.store.let_through)
+        self._let[storage._cdata] = ref(let)
+        store.let(nbytes)
+        if store.let_through > self._most:
+            self._most = store.let_through
         return let
 
     def _take_note_of_dropped(self) -> None:
+        gone = 0
         while self.dropped:
-            self.store.let(-self.dropped.popleft())
+            gone += self.dropped.popleft()
+        self.store.let(-gone)
 
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
@@ -207,6 +232,13 @@ class Keeper:
                     return
                 self.store.fetch(ahead)
             self._next += 1
+
+
+_PLAIN, _STRIDED = torch.Tensor, torch.strided
+
+
+def _no_token() -> None:
+    return None
 
 
 def _half_of_host() -> int:

@@ -7,23 +7,11 @@ from typing import Any
 from weakref import ref
 
 import torch
-from torch import nn
-
 from forebay.torch.saved_tensors import Keep
 
 _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))
-_MORE_LEAVES = (
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
-    torch.Size,
-    nn.Module,
-    enum.Enum,
-    type,
-    FunctionType,
-)
-"""What is given as it is: it does not change, or nobody looks into it."""
+_MORE_LEAVES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, enum.Enum, type)
+"""What is given as it is: it does not change."""
 _CONTAINERS = (tuple, list, dict, OrderedDict)
 
 
@@ -67,8 +55,7 @@ def _beyond(item: Any, visited: set[int]) -> str | None:
     if kind in _LEAVES or isinstance(item, torch.Tensor):
         return None
     if kind not in _CONTAINERS and not _is_named_tuple(item):
-        plain = isinstance(item, _MORE_LEAVES) or (kind is BuiltinFunctionType and _of_a_module(item))
-        return None if plain else str(kind.__name__)
+        return None if isinstance(item, _MORE_LEAVES) or _holds_nothing(item) else str(kind.__name__)
     if not isinstance(item, tuple):
         if id(item) in visited:
             return f"{kind.__name__} that is there twice"
@@ -83,10 +70,13 @@ def _is_named_tuple(item: Any) -> bool:
     return isinstance(item, tuple) and hasattr(type(item), "_make") and not getattr(item, "__dict__", None)
 
 
-def _of_a_module(function: Any) -> bool:
-    """Tell whether a function of C is one of a module, and not a method of an object."""
-    owner = getattr(function, "__self__", None)
-    return owner is None or type(owner).__name__ == "module"
+def _holds_nothing(item: Any) -> bool:
+    """Tell whether something is a function of a module, with nothing of its own that may change between calls."""
+    if isinstance(item, FunctionType):
+        held = item.__closure__ or item.__kwdefaults__ or item.__dict__
+        return not held and all(type(value) in _LEAVES for value in item.__defaults__ or ())
+    owner = getattr(item, "__self__", None)
+    return type(item) is BuiltinFunctionType and (owner is None or type(owner).__name__ == "module")
 
 
 class Input:

@@ -13,7 +13,7 @@ from forebay.torch.execution_context import NOTHING, Autocast, random_state, set
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
-from forebay.torch.replay.hidden_state import Attributes, Samples
+from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import ModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor
 
@@ -63,7 +63,7 @@ class Frame:
     on_reread
         Told when a tensor is asked for that is there because it lasts.
     on_hidden
-        Told when the second run of a weighed frame has computed other values, and whether its attributes explain that.
+        Told when a second run has computed other values, and whether its attributes explain that.
     compiled
         Whether torch.compile made the call: it would trace what is called from inside.
     """
@@ -92,8 +92,9 @@ class Frame:
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
         self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
-        self._samples: Samples | None = None  # of what a weighed frame saved
-        self._attributes: Attributes | None = None  # that it had
+        self._weighed = weighed
+        self._samples: Samples | None = None  # of what the first run saved, until they are compared
+        self._attributes: Attributes | None = None  # that it had, where it sets any
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self._versions: list[int] = []  # of these, when they were saved
         self.on_saved: Callable[[int, torch.Tensor], None] | None = None
@@ -101,12 +102,15 @@ class Frame:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the block for the first time."""
-        self._arguments = CallArguments(args, kwargs, self._keep_input)
+        self._arguments, turn = CallArguments(args, kwargs, self._keep_input), self._module_state.next_run()
         self._random = random_state(self._device)
         self._autocast = Autocast.now(self._device)
         self._initial = self._module_state.note()
-        if self._storages is not None:
-            self._attributes, self._samples = Attributes(self._initial.parts), Samples(self._initial.parts)
+        state, parts = self._module_state, self._initial.parts
+        if self._weighed or state.sets_attributes:
+            self._attributes = Attributes(parts, plain=not self._weighed)
+        if self._weighed or looked_at(turn, self._device):
+            self._samples = Samples(parts, EVERY[not self._weighed], turn)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
                 output = self._call(*args, **kwargs)
@@ -115,10 +119,11 @@ class Frame:
                     output = self._call(*args, **kwargs)
                 # Those that the block itself has changed in place are of no use: they are computed again.
                 self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
-        self._module_state.look(self._initial)
-        if self._attributes is not None and self._samples is not None:
+        state.look(self._initial)
+        if self._samples is not None:
             self._samples.end()
-            self._module_state.sets_attributes = self._attributes.changed()
+        if self._weighed and self._attributes is not None:
+            state.sets_attributes = state.sets_attributes or self._attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
@@ -194,22 +199,23 @@ class Frame:
         return tensor
 
     def _replay(self) -> None:
-        attributes, self._attributes = self._attributes, None
-        setting = attributes is not None or self._module_state.sets_attributes
-        with Attributes(self._initial.parts).lent() if setting else NOTHING:
-            alike = self._run_again()
-        if attributes is not None and not (alike and self._same_values()):
-            with attributes.lent():
-                alike = self._run_again()
-            self._on_hidden(alike and self._same_values())
-        self._samples = None
-        if not alike:
-            self._values = []
+        samples, self._samples = self._samples, None
+        asking = self._weighed and samples is not None  # whether it depends on what it sets
+        attributes = Attributes(self._initial.parts) if asking else self._attributes
+        same = self._runs_alike(attributes, samples)
+        if not same and samples is not None:
+            same = asking and self._runs_alike(self._attributes, samples)
+            self._on_hidden(same)
+        if len(self._values) != len(self._kinds):
             raise RuntimeError(_OTHERWISE)
 
-    def _same_values(self) -> bool:
-        """Tell whether a second run of a weighed frame has saved the values of the first."""
-        return self._samples is None or self._samples.same(self._values)
+    def _runs_alike(self, attributes: Attributes | None, samples: Samples | None) -> bool:
+        """Run the block with attributes lent, and tell whether it saved what it had saved; hold nothing otherwise."""
+        with NOTHING if attributes is None else attributes.lent():
+            alike = self._run_again()
+        if not alike:
+            self._values = []
+        return alike and (samples is None or samples.same(self._values))
 
     def _run_again(self) -> bool:
         """Run the block, and tell whether it saved tensors of the same shapes and types."""

@@ -4,6 +4,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
+from types import NoneType
 from typing import Any
 
 import numpy as np
@@ -15,23 +16,39 @@ from forebay.torch.replay.buffers import SMALL
 
 SAMPLED = 256
 """So many elements of a tensor are compared, at most."""
-EVERY = 8
-"""So many tensors apart are those that are compared before the last."""
+EVERY = 8, 64
+"""So many tensors apart are those that are compared before the last: when a block is measured, and later."""
+FIRST, APART = 8, 16
+"""On a GPU, which comparing makes the host wait for, the first runs of a block are compared, and one in so many."""
 ROUNDING = 8
 """On a GPU, where sums may be in another order, values that differ by so many units in the last place are the same."""
 
 GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 
 _OWN = frozenset(vars(nn.Module()))
+_PLAIN = (bool, int, float, complex, str, bytes, NoneType, *GENERATORS)
+
+
+def _more(attributes: dict[str, Any], plain: bool = False) -> dict[str, Any]:
+    """Return those of a module's attributes that not all modules have; of plain ones, numbers and the like."""
+    more = {name: value for name, value in attributes.items() if name not in _OWN}
+    return {name: value for name, value in more.items() if _is_plain(value)} if plain else more
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is torch.Tensor:
+        return value.grad_fn is None and value.nbytes < SMALL
+    return isinstance(value, _PLAIN)
 
 
 class Samples:
     """Some elements of some of the tensors that a block saves: of the last, which most of it leads to, and some before.
 
-    To look at all would take longer than some blocks do.
+    To look at all would take longer than some blocks do. With every turn it is the next tensors and elements.
     """
 
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
+    def __init__(self, parts: Iterable[nn.Module], every: int, turn: int) -> None:
+        self._every, self._turn = every, turn
         self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
         self._samples: dict[int, torch.Tensor] = {}
         self._last: tuple[int, torch.Tensor] | None = None
@@ -41,63 +58,59 @@ class Samples:
         base = tensor if tensor._base is None else tensor._base
         if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self._left_out:
             return  # as parameters are, which are no plain tensors, and buffers, which are lent
-        if number % EVERY == EVERY - 1:
-            self._samples[number] = _sample(tensor)
+        if (number - self._turn) % self._every == 0:
+            self._samples[number] = self._sample(tensor)
         self._last = number, tensor  # until the next comes
 
     def end(self) -> None:
         """Look at the last tensor again, and hold none."""
-        if self._last is not None:
-            self._samples.setdefault(self._last[0], _sample(self._last[1]))
+        if self._last is not None and self._last[0] not in self._samples:
+            self._samples[self._last[0]] = self._sample(self._last[1])
         self._last = None
 
     def same(self, values: Sequence[torch.Tensor | None]) -> bool:
         """Tell whether what a second run saved has the same values."""
-        pairs = [
-            (sample, _sample(value))
-            for number, sample in self._samples.items()
-            if number < len(values) and (value := values[number]) is not None
-        ]
-        return not pairs or _same_bits(pairs) or all(_alike(*pair) for pair in pairs)
+        pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
+        return all(value is None or _alike(sample, self._sample(value)) for sample, value in pairs)
 
-
-def _sample(tensor: torch.Tensor) -> torch.Tensor:
-    """Copy some elements of a tensor, evenly spaced."""
-    tensor = tensor.detach()
-    if tensor.is_contiguous():
-        return tensor.view(-1)[:: -(-tensor.numel() // SAMPLED) or 1].clone()
-    each = int(SAMPLED ** (1 / max(1, tensor.dim())))
-    spaced = tuple([slice(None, None, -(-length // each) or 1) for length in tensor.shape])
-    return tensor[spaced].reshape(-1).clone()
-
-
-def _same_bits(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> bool:
-    if len({item.device for item, _ in pairs}) > 1:
-        return all(torch.equal(one.view(torch.uint8), other.view(torch.uint8)) for one, other in pairs)
-    one, other = (torch.cat([item.view(torch.uint8) for item in items]) for items in zip(*pairs, strict=True))
-    return torch.equal(one, other)  # which waits for a GPU: once for all
+    def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy some elements of a tensor, evenly spaced, others in each turn."""
+        tensor = tensor.detach()
+        if tensor.is_contiguous():
+            apart = -(-tensor.numel() // SAMPLED) or 1
+            return tensor.view(-1)[self._turn % apart :: apart].clone(memory_format=torch.contiguous_format)
+        each = int(SAMPLED ** (1 / max(1, tensor.dim())))
+        steps = [-(-length // each) or 1 for length in tensor.shape]
+        spaced = tuple([slice(self._turn % step, None, step) for step in steps])
+        return tensor[spaced].reshape(-1).clone()
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if torch.equal(one.view(torch.uint8), other.view(torch.uint8)):
+        return True
     if one.is_cpu or not one.is_floating_point():
-        return _same_bits([(one, other)])
+        return False
     most = one.abs().nan_to_num(0.0, 0.0).max().item() if one.numel() else 0.0
     return torch.allclose(one, other, rtol=0.0, atol=ROUNDING * torch.finfo(one.dtype).eps * most, equal_nan=True)
 
 
-def _more(attributes: dict[str, Any]) -> dict[str, Any]:
-    """Return those of a module's attributes that not all modules have."""
-    return {name: value for name, value in attributes.items() if name not in _OWN}
+def looked_at(turn: int, device: torch.device) -> bool:
+    """Tell whether what a block saves is looked at in its run of this number."""
+    return device.type != "cuda" or turn < FIRST or turn % APART == 0
 
 
 class Attributes:
-    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators."""
+    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators.
 
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
+    Of those of an iteration that is not measured nothing else is held, such as what a block remembers of the one
+    before, with its graph.
+    """
+
+    def __init__(self, parts: Iterable[nn.Module], plain: bool = False) -> None:
         own = (
             vars(part) for part in parts if type(part) is nn.Module or not type(part).__module__.startswith("torch.nn.")
         )
-        self._noted = [(attributes, _more(attributes)) for attributes in own]
+        self._plain, self._noted = plain, [(attributes, _more(attributes, plain)) for attributes in own]
         values = {id(value): value for _, noted in self._noted for value in noted.values()}.values()
         self._generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
         self._copies = {
@@ -123,7 +136,7 @@ class Attributes:
         copies = {key: copy.clone() for key, (*_, copy) in self._copies.items()}
         try:
             for own, noted in self._noted:
-                for name in _more(own).keys() - noted.keys():
+                for name in () if self._plain else _more(own).keys() - noted.keys():
                     del own[name]
                 own.update({name: copies.get(id(value), value) for name, value in noted.items()})
             for generator, state in self._generators:

@@ -6,7 +6,7 @@ Buffers that a block changes as it runs, such as the statistics of BatchNorm, ar
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Any, NamedTuple
 
 import torch
@@ -136,6 +136,7 @@ class ModuleState:
         self._module = module
         self.sets_attributes = False
         """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
+        self._runs = count()
         self._find_parts()
 
     def _find_parts(self) -> None:
@@ -143,6 +144,10 @@ class ModuleState:
         self._tree = _Tree(self._parts)
         self._changing: dict[tuple[bool, ...], set[BufferName]] = {}  # by modes; those that have not run are not known
         self._layout: BufferLayout | None = None
+
+    def next_run(self) -> int:
+        """Return the number of the run that begins."""
+        return next(self._runs)
 
     def parameters(self) -> Iterator[torch.Tensor]:
         """Yield the parameters of the modules that it had when it ran last."""
