@@ -28,9 +28,9 @@ from itertools import product
 from typing import Any
 
 from cases.blocking import kept
+from cases.machine import Gpu, Host
 from harness import Report, arg, benchmark, no_gpu
 from shots import calls, history, layers, seed
-from shots.machine import Gpu, Host
 from shots.waves import Setup, Waves
 
 import forebay as fb
