@@ -36,7 +36,7 @@ LONG: set[str] = set()
 VALUES = {"Desk", "Metrics", "Options", "Plan", "Sample", "ToldShot"}
 """Tables of values and nothing else, whose fields users, files or loops know by their names."""
 
-CROWDED = {"_Sweep", "Child", "GpuKernels", "CpuLayers"}
+CROWDED = {"Child", "GpuKernels"}
 """Classes that still have too many attributes, as some of torch/ do: none is added."""
 
 PROMISE = r"pip install \W*forebay|\bforebay\["
