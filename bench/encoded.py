@@ -14,7 +14,7 @@ from typing import Any
 
 from cases import wavefields
 from cases.acoustic_loop import Loop, prepared
-from cases.blocking import codec_cost, kept
+from cases.blocking import codec_cost, pin
 from harness import Report, arg, benchmark
 from reversal import Rows
 
@@ -32,8 +32,7 @@ from forebay.engine.measure import measure_codec
 def main(asked: Any, report: Report) -> None:
     loop, budget, costs = prepared(asked, report, asked.steps)
     codec = fb.codec.get(asked.codec)
-    with kept(budget["host"], report):
-        pass  # rows find it
+    pin(budget["host"], report)
     for field, fill in (("late", late), ("noise", noise)):
         fill(loop, report)
         loop.machine.release()

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from cases.acoustic_loop import OVERHEAD, SLOTS, Loop, prepared
-from cases.blocking import Copies, carry_out, kept, limit, most
+from cases.blocking import Copies, carry_out, limit, most, pin
 from harness import Report, arg, benchmark, digest, summary
 
 import forebay as fb
@@ -135,12 +135,10 @@ def compare(rows: Rows, *, brief: bool) -> None:
         schedules += rows.most(fb.ZCut, fb.Uniform)
     auto = rows.plan()
     count = max([*(schedule.peak_snapshots for schedule in schedules), *auto.prediction.peak[1:]])
-    # The process keeps the slab: the reversals below find it.
-    with kept(count * nbytes, report) as slab:
-        rooms = [slab.array[index * nbytes : (index + 1) * nbytes] for index in range(count)]
+    pin(count * nbytes, report)
+    with rows.loop.machine.rooms(count, nbytes) as rooms:
         for schedule in schedules:
             rows.blocking(schedule, rooms)
-        del rooms
     for schedule in schedules:
         for policy in ("min",) if brief else ("lru", "min"):
             report.add(rows.planned(policy, schedule=schedule, policy=policy))

@@ -27,7 +27,7 @@ from functools import partial
 from itertools import count, product
 from typing import Any
 
-from cases.blocking import kept
+from cases.blocking import pin
 from cases.machine import Gpu, Host
 from harness import Report, arg, benchmark, no_gpu
 from shots import calls, history, layers, seed
@@ -164,8 +164,8 @@ class Bench:
         """Pin the host's memory, which the process keeps: the rows find it."""
         if self.small or nbytes <= self.pinned:
             return
-        with kept(nbytes, self.report):
-            self.pinned = nbytes
+        pin(nbytes, self.report)
+        self.pinned = nbytes
 
     def _tell(self, waves: Any, costs: fb.Costs) -> None:
         """Write down what a shot is and what its steps cost."""
