@@ -65,7 +65,6 @@ def works() -> dict[str, Work]:
 @benchmark(
     arg("--quick", action="store_true", help="the smallest shapes only"),
     arg("--only", tiny="envelope", help="one operator"),
-    arg("--repeats", type=int, default=1),
     needs=("dask", "distributed", "zarr", "scipy"),
 )
 def main(asked: Any, report: Report) -> None:
@@ -84,11 +83,10 @@ def main(asked: Any, report: Report) -> None:
     with tempfile.TemporaryDirectory(prefix="forebay-chunks-") as name:
         for case in cases:
             source = volume(Path(name), case[1])
-            for _ in range(asked.repeats):
-                for way in ("ours", "auto"):
-                    row = report.add(run(way, *case, source, Path(name), models[case[0]], threads=asked.tiny))
-                    if row["failure"] and way == "ours":
-                        report.fail(f"ours, {case}: {row['failure']}")
+            for way in ("ours", "auto"):
+                row = report.add(run(way, *case, source, Path(name), models[case[0]], threads=asked.tiny))
+                if row["failure"] and way == "ours":
+                    report.fail(f"ours, {case}: {row['failure']}")
     columns = "operator shape memory way chunks count seconds:s busiest:s failure peak_share:.0% planning:s"
     report.table(f"{WORKERS} workers", columns)
     conclude(report)

@@ -14,7 +14,7 @@ from typing import Any
 
 from cases import wavefields
 from cases.acoustic_loop import Loop, prepared
-from cases.blocking import codec_cost, kept
+from cases.blocking import codec_cost, pin
 from harness import Report, arg, benchmark
 from reversal import Rows
 
@@ -32,16 +32,15 @@ from forebay.engine.measure import measure_codec
 def main(asked: Any, report: Report) -> None:
     loop, budget, costs = prepared(asked, report, asked.steps)
     codec = fb.codec.get(asked.codec)
-    with kept(budget["host"], report):
-        pass  # rows find it
+    pin(budget["host"], report)
     for field, fill in (("late", late), ("noise", noise)):
         fill(loop, report)
-        loop.release()
-        cost = codec_cost(codec, loop.start[0], loop.cupy, loop.seconds)
+        loop.machine.release()
+        cost = codec_cost(codec, loop.start[0], loop.cupy, loop.machine.shortest)
         machine = memory_of(loop.start).machine(Path(), False)
         asked_for = measure_codec(machine, loop.layout, "device", codec, list(loop.start), None)
         cost = replace(cost, encode_host=asked_for.encode_host, decode_host=asked_for.decode_host)
-        loop.release()
+        loop.machine.release()
         report.facts[f"codec on {field}"] = asdict(cost)
         ways: list[Any] = [("auto", None, None), ("auto", None, codec.name), ("auto", (0,), codec.name)]
         rows = Rows(loop, asked.steps, budget, replace(costs, codecs={codec.name: cost}), report)

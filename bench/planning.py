@@ -1,6 +1,6 @@
 """How long `plan` takes to decide, and what it decides, for several machines, budgets and ratios of transfer to step.
 
-Takes a few minutes at most; ``--quick`` leaves out the long loop. A plan that takes more than 30 s is given up.
+Takes a few minutes at most. A plan that takes more than 30 s is given up.
 """
 
 import time
@@ -42,13 +42,12 @@ def planned(steps: int, problem: str) -> dict[str, Any]:
 
 
 @benchmark(
-    arg("--quick", action="store_true", help="3751 steps alone"),
     arg("--steps", type=int, nargs="+", default=[3751, 100_000], tiny=[200]),
     arg("--problems", type=int, default=9, tiny=2, help="the first of them, so many"),
 )
 def main(asked: Any, report: Report) -> None:
     report.facts |= {"state_bytes": STATE, "reversals": REVERSALS, "limit": LIMIT}
-    for steps in asked.steps[:1] if asked.quick else asked.steps:
+    for steps in asked.steps:
         for problem in list(cases())[: asked.problems]:
             report.add({"steps": steps, "problem": problem} | child(planned, steps, problem, timeout=LIMIT))
     report.table("planning", "steps:, problem seconds:.2f processor:.2f failed plan predicted:.4g")

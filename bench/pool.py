@@ -126,8 +126,7 @@ def copies_per_use(setting: Setting, sweep: str, bound: float) -> dict[str, Any]
 
     total = cupy.zeros(setting.shape, "float32")
     kernel, room = kernel_of(sweep, total), cupy.empty(setting.shape, "float32")
-    slab = PinnedSlab(setting.count * setting.nbytes)
-    try:
+    with PinnedSlab(setting.count * setting.nbytes) as slab:
         every = slab.array.view(np.float32).reshape(setting.count, *setting.shape)
         every[:] = 1
 
@@ -141,10 +140,8 @@ def copies_per_use(setting: Setting, sweep: str, bound: float) -> dict[str, Any]
 
         one_round()
         taken = seconds(lambda: [one_round() for _ in range(ROUNDS)]) / ROUNDS
-        moved = setting.count * setting.nbytes, setting.count * setting.nbytes * (sweep == "write")
-        return setting.row(sweep, "pinned copies per use", taken, moved, bound)
-    finally:
-        slab.close()
+    moved = setting.count * setting.nbytes, setting.count * setting.nbytes * (sweep == "write")
+    return setting.row(sweep, "pinned copies per use", taken, moved, bound)
 
 
 def overhead_of_a_use(library: str) -> float:

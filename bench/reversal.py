@@ -1,26 +1,22 @@
 """The reversal of a 3-D acoustic loop on a GPU: Forebay's plans beside synchronous copies, measured in one run.
 
-Every schedule is carried out with blocking copies to pageable memory, with blocking copies to pinned memory, which is
-GPUZIP's baseline, with the policy "lru", which does as GPUZIP does, and with the policy "min". They are set beside the
-limit: the schedule's steps and copies inside the device, at the costs measured in the same run, and nothing else. Last
-come the best segments within the same budget, and what "auto" chooses there. All must make the same image, bit by bit.
+Every schedule is carried out with blocking copies to pinned memory, which is GPUZIP's baseline, with the policy "lru",
+which does as GPUZIP does, and with the policy "min". They are set beside the limit: the schedule's steps and copies
+inside the device, at the costs measured in the same run, and nothing else. Last come the best segments within the same
+budget, and what "auto" chooses there. All must make the same image, bit by bit.
 
-Takes 96 GB of host memory and about six minutes on an H200. ``--long`` reverses 3751 steps instead, with pinned copies
-and "min" of Revolve, the best segments and "auto" alone.
+Takes 96 GB of host memory and some minutes on an H200. ``--long`` reverses 3751 steps instead, with pinned copies and
+"min" of Revolve, the best segments and "auto" alone.
 """
 
 import math
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 from cases.acoustic_loop import OVERHEAD, SLOTS, Loop, prepared
-from cases.blocking import Copies, carry_out, kept, limit, most
-from harness import Report, arg, benchmark, digest, seconds, summary
-from numpy.typing import NDArray
+from cases.blocking import Copies, carry_out, limit, most, pin
+from harness import Report, arg, benchmark, digest, summary
 
 import forebay as fb
 from forebay.schedule import Schedule
@@ -30,7 +26,6 @@ REVOLVE = 8
 REPEATS, SHORT = 7, 0.2
 """Runs of a reversal that takes fewer seconds than this."""
 WHAT = {
-    "pageable": "blocking copies, pageable memory",
     "pinned": "blocking copies, pinned memory",
     "lru": "Forebay, least recently used leaves",
     "min": "Forebay, farthest next use leaves",
@@ -63,27 +58,25 @@ class Rows:
         found = (most(family, self.steps, SLOTS + rooms, rooms, fits) for family in families)
         return [schedule for schedule in found if schedule is not None]
 
-    def blocking(self, schedule: Schedule, way: str, rooms: Sequence[NDArray[np.uint8]], patience: float) -> None:
+    def blocking(self, schedule: Schedule, rooms: list[Any]) -> None:
         """Carry a schedule out as it stands."""
         loop = self.loop
         loop.reset()
-        copies = Copies(loop, loop.layout, rooms, None)
-        state = loop.working()
-        row = carry_out(schedule, state, loop.forward, loop.backward, copies, self.costs, patience)
-        image = digest(loop.image.get()) if row["timed_share"] == 1 else None
-        self.report.add({"steps": self.steps, "way": way} | row | {"image": image})
+        copies = Copies(loop.machine, loop.layout, rooms, None)
+        row = carry_out(schedule, loop.working(), loop.forward, loop.backward, copies, self.costs)
+        self.report.add({"steps": self.steps, "way": "pinned"} | row | {"image": digest(loop.image.get())})
 
     def planned(self, way: str, **how: Any) -> dict[str, Any]:
         """Let Forebay carry a schedule out, and look at the device's memory in some steps."""
         loop, steps = self.loop, self.steps
         looks = {steps - 1, 3 * steps // 4, steps // 2, steps // 4, 0}
-        loop.release()
-        before, least = loop.free_memory(), []
+        loop.machine.release()
+        before, least = loop.machine.free(), []
 
         def backward(state: Any, step: int) -> None:
             loop.backward(state, step)
             if step in looks and not runs:  # looking takes as long as many a step
-                least.append(loop.free_memory())
+                least.append(loop.machine.free())
 
         how |= {"budget": self.budget, "costs": self.costs, "progress": False}
         runs: list[tuple[float, fb.Result]] = []
@@ -96,7 +89,7 @@ class Rows:
             loop.reset()
             begun = time.perf_counter()
             result = fb.reverse(loop.forward, backward, loop.start, steps, **how)
-            loop.wait()
+            loop.machine.wait()
             runs.append((time.perf_counter() - begun, result))
         later = sorted(runs[1:] or runs, key=lambda run: run[1].metrics.seconds / run[1].plan.prediction.seconds)
         wall, result = later[len(later) // 2]
@@ -117,46 +110,35 @@ class Rows:
     arg("--steps", type=int, tiny=60, help="steps of the loop, 1000 otherwise"),
     arg("--long", action="store_true", help="3751 steps; pinned copies and min of Revolve, segments and auto"),
     arg("--host", default="96GB", help="host memory for snapshots"),
-    arg("--patience", type=float, default=20.0, help="seconds after which a pageable row is cut off"),
     needs=("gpu", "cupy"),
 )
 def main(asked: Any, report: Report) -> None:
     steps = asked.steps or (3751 if asked.long else 1000)
     loop, budget, costs = prepared(asked, report, steps)
-    compare(Rows(loop, steps, budget, costs, report), asked.patience, brief=asked.long)
-    report.facts["overhead"] = overhead(steps)
+    compare(Rows(loop, steps, budget, costs, report), brief=asked.long)
     check(loop, report)
     ratios(report)
     for row in report.rows:
         row["what"] = WHAT[row["way"]]
     report.table(
         f"reversal of {steps} steps: pinned / ours, ours / limit",
-        "schedule way seconds:s timed_share:.0% times_faster:.3f over_limit:.3f predicted:s over_predicted:.3f stall:s "
+        "schedule way seconds:s times_faster:.3f over_limit:.3f predicted:s over_predicted:.3f stall:s "
         "predicted_phases.stall:s late up down device_taken:B device_above:B wall:s",
     )
-    report.say(f"the engine alone: {report.facts['overhead']}")
 
 
-def compare(rows: Rows, patience: float, *, brief: bool) -> None:
+def compare(rows: Rows, *, brief: bool) -> None:
     """Measure every row; `brief` leaves out all but pinned copies and min of Revolve, segments and auto."""
     nbytes, report = rows.loop.snapshot, rows.report
     schedules: list[Schedule] = [fb.Revolve(rows.steps, min(REVOLVE, rows.steps))]
     if not brief:
         schedules += rows.most(fb.ZCut, fb.Uniform)
-    count = max(schedule.peak_snapshots for schedule in schedules)
-    if not brief:
-        pageable = touched(count, nbytes)
-        for schedule in schedules:
-            rows.blocking(schedule, "pageable", pageable, patience)
-        del pageable  # it and the pinned slab together are more than the machine has
     auto = rows.plan()
-    count = max([count, *auto.prediction.peak[1:]])
-    with kept(count * nbytes, report) as slab:
-        pinned = [slab.array[index * nbytes : (index + 1) * nbytes] for index in range(count)]
+    count = max([*(schedule.peak_snapshots for schedule in schedules), *auto.prediction.peak[1:]])
+    pin(count * nbytes, report)
+    with rows.loop.machine.rooms(count, nbytes) as rooms:
         for schedule in schedules:
-            rows.blocking(schedule, "pinned", pinned, math.inf)
-        del pinned
-    # The slab is kept by the process: the reversals below find it.
+            rows.blocking(schedule, rooms)
     for schedule in schedules:
         for policy in ("min",) if brief else ("lru", "min"):
             report.add(rows.planned(policy, schedule=schedule, policy=policy))
@@ -164,38 +146,6 @@ def compare(rows: Rows, patience: float, *, brief: bool) -> None:
     for way, family in (("segments", "twolevel"), ("auto", "auto")):
         report.add(rows.planned(way, schedule=family, policy="min"))
     rows.limit(auto.schedule)
-
-
-def touched(rooms: int, nbytes: int) -> list[NDArray[np.uint8]]:
-    """Allocate pageable memory of which every page is there."""
-    arrays = [np.empty(nbytes, np.uint8) for _ in range(rooms)]
-    with ThreadPoolExecutor() as pool:
-        list(pool.map(lambda array: array.fill(0), arrays))
-    return arrays
-
-
-def overhead(steps: int) -> dict[str, float]:
-    """Time the engine alone: the same schedule on a state of 8 kB, with callbacks that do nothing."""
-    import cupy
-
-    from forebay.engine.layout import Layout
-
-    state = (cupy.zeros(1024, "float32"), cupy.zeros(1024, "float32"))
-    nbytes = Layout.of(state).nbytes
-    budget = fb.Budget(device=SLOTS * nbytes, host=REVOLVE * nbytes)
-    costs = fb.Costs(1e-6, 1e-6, 1e9, fb.Link(1e9, 1e9))
-
-    def shortest(length: int) -> tuple[float, int]:
-        plan = fb.plan(length, nbytes, budget, costs=costs, schedule=fb.Revolve(length, min(length, REVOLVE)))
-
-        def reverse() -> None:
-            fb.reverse(lambda s, start, stop: s, lambda s, step: None, state, length, plan=plan, progress=False)
-
-        return min(seconds(reverse) for _ in range(4)), len(plan.operations())
-
-    whole, operations = shortest(steps)
-    each = {"operations": operations, "seconds": whole, "microseconds_per_operation": whole / operations * 1e6}
-    return each | {"seconds_of_one_step": shortest(1)[0]}
 
 
 def check(loop: Loop, report: Report) -> None:

@@ -24,13 +24,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
-from itertools import product
+from itertools import count, product
 from typing import Any
 
-from cases.blocking import kept
+from cases.blocking import pin
+from cases.machine import Gpu, Host
 from harness import Report, arg, benchmark, no_gpu
 from shots import calls, history, layers, seed
-from shots.machine import Gpu, Host
 from shots.waves import Setup, Waves
 
 import forebay as fb
@@ -48,37 +48,36 @@ class Bench:
         self.machine: Host = Host() if asked.device == "cpu" else Gpu()
         self.asked, self.report, self.directory, self.pinned = asked, report, directory, 0
         self.small = asked.tiny or asked.device == "cpu"
-        self.quick = asked.quick or self.small
         self.links = self.machine.links()
         report.facts["links"] = {name: str(value) for name, value in self.links.items()}
         self.codec = fb.codec.get(asked.codec)
 
-    def steps(self, small: int, quick: int, full: int) -> int:
+    def steps(self, small: int, full: int) -> int:
         """Choose how long a loop is."""
-        return (small // 3 if self.asked.tiny else small) if self.small else quick if self.quick else full
+        return small // 3 if self.asked.tiny else small if self.small else full
 
     def run_seed(self) -> None:
         """Measure the seed's table for one model."""
-        self._schedules("salt", self.steps(60, 201, 1001), brief=self.asked.tiny or (self.quick and not self.small))
+        self._schedules("salt", self.steps(60, 1001), brief=self.asked.tiny)
 
     def run_models(self) -> None:
         """Measure the same for two others."""
         for name in ("large", "marmousi3d"):
-            self._schedules(name, self.steps(60, 101, 501), brief=True)
+            self._schedules(name, self.steps(60, 501), brief=True)
 
     def run_long(self) -> None:
         """Measure Revolve and auto over a loop as long as the seed's."""
-        if (rows := self._rows("salt", self.steps(80, 1001, 3751))) is not None:
+        if (rows := self._rows("salt", self.steps(80, 3751))) is not None:
             self._take("long", seed.long_table(rows))
             self._show_schedules("long")
 
     def run_history(self) -> None:
         """Measure the cost of history at the interval that the source's band allows."""
-        self._history("history", self.steps(300, 1001, 3751), None, BOUNDS[1:2] if self.quick else BOUNDS)
+        self._history("history", self.steps(300, 3751), None, BOUNDS[1:2] if self.small else BOUNDS)
 
     def run_every(self) -> None:
         """Measure it at every step."""
-        self._history("every", self.steps(150, 401, 2001), 1, BOUNDS[1:2])
+        self._history("every", self.steps(150, 2001), 1, BOUNDS[1:2])
 
     def run_layers(self) -> None:
         """Measure steps with layers and with none."""
@@ -113,7 +112,7 @@ class Bench:
         except Exception as error:
             self.report.fail(f"{name} cannot be set up: {error!r}"[:500])
             return None
-        host = fb.Budget(host=self.asked.host or ("48GB" if self.quick else "96GB"))["host"]
+        host = fb.Budget(host=self.asked.host)["host"]
         host = 24 * waves.layout.nbytes if self.small else host
         self._pin(host)
         self._tell(waves, costs)
@@ -147,9 +146,7 @@ class Bench:
 
     def _take(self, table: str, rows: Iterator[Callable[[], dict[str, Any]]]) -> None:
         """Measure and keep the rows of a table, each by itself: one that fails is told, and the next is measured."""
-        number = 0
-        while self.report.elapsed <= self.asked.limit:
-            number += 1
+        for number in count(1):
             try:
                 if (measure := next(rows, None)) is None:
                     return
@@ -159,7 +156,6 @@ class Bench:
             except Exception as error:
                 self.report.console.print_exception()
                 self.report.fail(f"{table}, row {number}: {error!r}"[:500])
-        self.report.say(f"{table} stops here: --limit")
 
     def _show(self, table: str, columns: str) -> None:
         self.report.table(table, columns, [row for row in self.report.rows if row["table"] == table])
@@ -168,8 +164,8 @@ class Bench:
         """Pin the host's memory, which the process keeps: the rows find it."""
         if self.small or nbytes <= self.pinned:
             return
-        with kept(nbytes, self.report):
-            self.pinned = nbytes
+        pin(nbytes, self.report)
+        self.pinned = nbytes
 
     def _tell(self, waves: Any, costs: fb.Costs) -> None:
         """Write down what a shot is and what its steps cost."""
@@ -185,11 +181,9 @@ class Bench:
 @benchmark(
     arg("tables", nargs="*", metavar="TABLE", default=list(TABLES[:-2]), tiny=["seed", "history"]),
     arg("--device", choices=("gpu", "cpu"), default="gpu", tiny="cpu" if no_gpu() else "gpu"),
-    arg("--quick", action="store_true", help="shorter loops, fewer rows"),
     arg("--codec", default="bounded:1e-4"),
-    arg("--host", help="host memory for states: 96GB unless told, 48GB with --quick"),
+    arg("--host", default="96GB", help="host memory for states"),
     arg("--patience", type=float, default=5.0, help="seconds after which a blocking row is cut off"),
-    arg("--limit", type=float, default=float("inf"), help="seconds after which no row is begun"),
     needs=lambda asked: () if asked.device == "cpu" else ("gpu", "cupy"),
 )
 def main(asked: Any, report: Report) -> None:
@@ -198,9 +192,8 @@ def main(asked: Any, report: Report) -> None:
     with tempfile.TemporaryDirectory() as directory:
         bench = Bench(asked, report, directory)
         for name in asked.tables:
-            if report.elapsed <= asked.limit:
-                getattr(bench, f"run_{name}")()
-                bench.machine.release()
+            getattr(bench, f"run_{name}")()
+            bench.machine.release()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """How fast schedules yield their actions, beside checkpoint_schedules, and how many snapshots `lru` and `min` move.
 
-Takes half a minute; ``--quick`` leaves out the largest loop and the Revolve that fills a table. The snapshots that the
-two policies move up and down, on our trajectory and on the other's, are counts, the same on every machine.
+Takes half a minute. The snapshots that the two policies move up and down, on our trajectory and on the other's, are
+counts, the same on every machine.
 """
 
 import os
@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from harness import Report, arg, benchmark, median
+from harness import Report, benchmark, median
 
 from forebay import Revolve, foreign
 from forebay.planner.choose import operations_of
@@ -23,19 +23,19 @@ ENOUGH_SECONDS = 1.0
 """What has taken this long is not repeated."""
 
 
-@benchmark(arg("--quick", action="store_true", tiny=True), needs=("checkpoint_schedules",))
+@benchmark(needs=("checkpoint_schedules",))
 def main(asked: Any, report: Report) -> None:
     if asked.tiny:
         os.environ["NUMBA_DISABLE_JIT"] = "1"  # to compile what the library needs would take longer than all else
     import checkpoint_schedules as library
 
     list(library.MultistageCheckpointSchedule(10, 3, 0))  # compiles what it needs of Numba, once
-    for steps, snapshots in TINY if asked.tiny else SIZES[:2] if asked.quick else SIZES:
+    for steps, snapshots in TINY if asked.tiny else SIZES:
         makers: dict[str, Callable[[int, int], Iterable[Any]]] = {
             "Forebay Revolve": Revolve,
             "checkpoint_schedules Multistage": lambda *size: library.MultistageCheckpointSchedule(*size, 0),
         }
-        if steps == 1000 and not asked.quick:
+        if steps == 1000:
             makers["checkpoint_schedules Revolve"] = library.Revolve
         for name, make in makers.items():
             row = {"steps": steps, "snapshots": snapshots, "schedule": name} | measure(make, steps, snapshots)

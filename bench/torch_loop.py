@@ -175,7 +175,6 @@ def timed(loop: Loop, run: Run) -> tuple[float, tuple[Any, ...]]:
     arg("--points", type=int, default=1536, tiny=32),
     arg("--steps", type=int, default=2000, tiny=40),
     arg("--repeats", type=int, default=3, tiny=1, help="rounds"),
-    arg("--few", action="store_true", tiny=True, help="only some of the segments"),
     needs=("torch",),
 )
 def main(asked: Any, report: Report) -> None:
@@ -192,7 +191,7 @@ def main(asked: Any, report: Report) -> None:
     allowed = report.facts["allowed"] = peak // 50
     runs: list[Run] = [Loop.plain]
     report.add({"way": "in memory", "seconds": taken, "peak": peak, "fits": False, "equal": True})
-    for way, run in chain(ours_within(loop, allowed, report), ways(loop.steps, asked.few)):
+    for way, run in chain(ours_within(loop, allowed, report), ways(loop.steps, few=asked.tiny)):
         peak = run.peak if isinstance(run, Ours) else peak_bytes(loop, run)
         taken, got = timed(loop, run)
         equal = all(torch.equal(gradient.cpu(), exact) for gradient, exact in zip(got, wanted, strict=True))

@@ -12,6 +12,7 @@ import numpy as np
 from harness import digest, seconds
 
 import forebay as fb
+from cases.machine import Gpu
 from forebay.engine.array_memory import memory_of
 from forebay.engine.layout import Layout
 from forebay.engine.measure import host_costs
@@ -21,6 +22,7 @@ from forebay.tier.links import measure_links
 from forebay.units import to_text
 
 SOURCE = Path(__file__).parents[1] / "acoustic.cu"
+REPEATS = 5  # of what is timed on the device
 RADIUS = 4  # of the stencil, as in the source
 VARIANT = (32, 8, 2, 4)
 """The shape of the kernels: threads in x and y, blocks on a multiprocessor, blocks along z."""
@@ -35,10 +37,9 @@ class Loop:
     """A wave that is advanced in place, and the adjoint wave and the image that its reversal makes."""
 
     def __init__(self, shape: tuple[int, int, int], steps: int) -> None:
-        import cupy
-
-        self.cupy, self.shape = cupy, shape
-        nz, ny, nx = shape
+        self.machine = Gpu()
+        self.cupy, self.shape = self.machine.arrays, shape
+        cupy, (nz, ny, nx) = self.cupy, shape
         z, y, x = (cupy.sin(cupy.arange(extent, dtype="float32") * 0.11) for extent in shape)
         field = 0.1 * z[:, None, None] * y[None, :, None] * x[None, None, :]
         self.clear_edges(field)
@@ -89,47 +90,15 @@ class Loop:
         p, old = self.start
         return p.copy(), old.copy()
 
-    def wait(self) -> None:
-        """Wait for the stream."""
-        self.cupy.cuda.get_current_stream().synchronize()
-
-    def down(self, room: Any, array: Any) -> None:
-        """Copy an array to a room on the host, and wait, as CuPy does it."""
-        runtime = self.cupy.cuda.runtime
-        runtime.memcpy(room.ctypes.data, array.data.ptr, array.nbytes, runtime.memcpyDeviceToHost)
-
-    def up(self, array: Any, room: Any) -> None:
-        """Copy an array from a room on the host, and wait."""
-        runtime = self.cupy.cuda.runtime
-        runtime.memcpy(array.data.ptr, room.ctypes.data, array.nbytes, runtime.memcpyHostToDevice)
-
-    def free_memory(self) -> int:
-        """Return the free bytes of the device."""
-        return int(self.cupy.cuda.runtime.memGetInfo()[0])
-
-    def release(self) -> None:
-        """Have CuPy's pool give back what nothing uses."""
-        self.wait()
-        self.cupy.get_default_memory_pool().free_all_blocks()
-
-    def once(self, call: Callable[[], Any]) -> float:
-        """Time work on the device."""
-        start, stop = self.cupy.cuda.Event(), self.cupy.cuda.Event()
-        start.record()
-        call()
-        stop.record()
-        stop.synchronize()
-        return float(self.cupy.cuda.get_elapsed_time(start, stop) / 1e3)
-
-    def seconds(self, call: Callable[[], Any], repeats: int = 5) -> float:
+    def seconds(self, call: Callable[[], Any]) -> float:
         """Time work on the device, after a first call that is not counted."""
         call()
-        return median(self.once(call) for _ in range(repeats))
+        return median(self.machine.timed(call).seconds for _ in range(REPEATS))
 
     def timer(self, steps: int) -> Callable[[], float]:
         """Return what runs some forward steps and times them."""
         state = self.working()
-        return lambda: self.once(lambda: self.forward(state, 0, steps))
+        return lambda: self.machine.timed(lambda: self.forward(state, 0, steps)).seconds
 
     def step_seconds(self, steps: int = 20) -> tuple[float, float]:
         """Time a forward and a backward step."""
@@ -148,10 +117,10 @@ class Loop:
         }.items():
             spent = []
             for _ in range(3):
-                self.wait()
+                self.machine.wait()
                 spent.append(seconds(call))
             taken[name] = median(spent) / steps
-        self.wait()
+        self.machine.wait()
         make = partial(memory_of(self.start).machine, Path(), False)
         costs = host_costs(make, self.start, ("device", "host"), lambda: self.forward(state, 0, 1), taken["forward"])
         return replace(costs, **taken, ahead=True)
@@ -194,7 +163,7 @@ def prepared(asked: Any, report: Any, steps: int) -> tuple[Loop, fb.Budget, fb.C
     del first, second
     links = measure_links(None, min(nbytes, 2**28), None if asked.tiny else loop.timer(steps=4))
     both = min(1.0, links.pinned_both / min(links.pinned_up, links.pinned_down))
-    loop.release()
+    loop.machine.release()
     link = fb.Link(up=nbytes / up, down=nbytes / down, both=both, beside=links.beside or 1.0)
     costs = fb.Costs(forward, backward, nbytes / copy, link, operations=loop.host_costs())
     points = math.prod(extent - 2 * RADIUS for extent in loop.shape)

@@ -2,8 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -107,17 +106,15 @@ def most(
     return None
 
 
-@contextmanager
-def kept(nbytes: int, report: Any) -> Iterator[Any]:
+def pin(nbytes: int, report: Any) -> None:
     """Pin memory of the host, which the process keeps and reversals find; the shots of a survey share it."""
     from forebay.cuda.slab import kept_pinned
 
     begun = time.perf_counter()
-    with kept_pinned(nbytes) as slab:
+    with kept_pinned(nbytes):
         taken = time.perf_counter() - begun
-        report.facts.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
-        report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
-        yield slab
+    report.facts.setdefault("pinning", []).append({"bytes": nbytes, "seconds": taken})
+    report.say(f"pinning {to_text(nbytes)} took {seconds_to_text(taken)}; it is in no row")
 
 
 def codec_cost(codec: Codec, field: Any, arrays: Any, seconds: Callable[[Callable[[], Any]], float]) -> fb.CodecCost:

@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from cases.machine import Host
 from harness import seconds
 
 import forebay as fb
 from forebay.wave import Acoustic, AcousticModel, Grid, Loop, Shot, gradient, largest_dt, migrate, ricker, simulate
-from shots.machine import Host
 
 COLUMNS = "call first:.3f wall:.3f device:.3f ratio:.3f"
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from cases.machine import Host
 from harness import summary
 
 import forebay as fb
 from forebay.codec import quality
-from shots.machine import Host
 from shots.seed import measured, relative
 from shots.waves import Setup, Waves
 

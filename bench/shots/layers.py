@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from cases.machine import Host
 
 from forebay.wave import AcousticModel, Adjoint, ElasticModel, Grid, Loop, Shot, largest_dt
 from forebay.wave.physics import physics_of
-from shots.machine import Host
 from shots.waves import middle
 
 SOURCE = Path(__file__).parents[1] / "acoustic.cu"

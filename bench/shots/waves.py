@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import Any, NamedTuple
 
 import numpy as np
+from cases.machine import Host, Taken
 from numpy.typing import NDArray
 
 import forebay as fb
@@ -22,7 +23,6 @@ from forebay.wave.earth.smoothing import smooth
 from forebay.wave.earth.stability import SAFETY
 from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval, laplacian_filter
 from forebay.wave.survey.wavelet import band_limited
-from shots.machine import Host, Taken
 
 DEEP = 2
 """Points below the surface at which the source is, and the receivers are."""

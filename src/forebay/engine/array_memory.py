@@ -43,7 +43,7 @@ def memory_of(state: Any) -> ArrayMemory:
     if len(devices) > 1:
         places = " and ".join(f"cuda:{device}" for device in sorted(devices, key=str))
         raise StateError(f"the arrays of the state are on {places}: move them to one GPU")
-    return _device(next(iter(devices), None), dispatch.device_library(dispatch.describe(arrays[0])))
+    return _device(next(iter(devices), None), dispatch.device_library(libraries[0].leaf_spec(arrays[0])))
 
 
 def _device(index: int | None, arrays: Any) -> ArrayMemory:

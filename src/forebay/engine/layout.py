@@ -12,7 +12,7 @@ from forebay.engine.states.matching import aligned_leaves
 from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
 from forebay.errors import StateError
-from forebay.machine.arrays.dispatch import NUMPY, array_library, describe, region_of
+from forebay.machine.arrays.dispatch import NUMPY, array_library, region_of
 from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
@@ -53,7 +53,8 @@ class Layout:
         specs, likenesses = [], []
         for number, array in enumerate(arrays):
             try:
-                spec, library = describe(array), array_library(array)
+                library = array_library(array)
+                spec = library.leaf_spec(array)
             except StateError as error:
                 raise StateError(f"{_path(structure, number, name)}: {error}") from error
             specs.append(spec)
@@ -136,7 +137,7 @@ class Layout:
         path, leaf, likeness = self._path(number), self.leaves[number], self.likenesses[number]
         library = array_library(array)
         try:
-            spec = describe(array)
+            spec = library.leaf_spec(array)
         except StateError as error:
             raise StateError(f"{self._who} {path}: {error}") from error
         if library is not likeness.library:

@@ -1,6 +1,5 @@
 """A picture of a footprint: measured peaks against predicted ones, and how the bound opens beyond the samples."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,14 +8,13 @@ import numpy as np
 from forebay.errors import needs
 from forebay.footprint.errors import FootprintError
 from forebay.footprint.fit.footprint import Footprint
-from forebay.footprint.measure.sample import Sample
 from forebay.units import to_text
 
-ESTIMATE, MEASURED, HELD_OUT = "#2b7bba", "#d9772b", "#3d8f5f"
+ESTIMATE, MEASURED = "#2b7bba", "#d9772b"
 
 
-def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None, held_out: Sequence[Sample] = ()) -> None:
-    """Draw a model, up to the shape that matters and with samples that it was not learned from, where there are any."""
+def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None) -> None:
+    """Draw a model, up to the shape that matters where there is one."""
     try:
         import matplotlib
     except ModuleNotFoundError as error:
@@ -25,31 +23,28 @@ def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None, h
     from matplotlib import pyplot
 
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(12, 5), layout="constrained")
-    _against(left, model, held_out)
-    _along(right, model, lengths, held_out)
+    _against(left, model)
+    _along(right, model, lengths)
     figure.suptitle(f"Footprint of {model.name}", fontweight="bold", parse_math=False)
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
 
 
-def _against(axis: Any, model: Footprint, held_out: Sequence[Sample]) -> None:
+def _against(axis: Any, model: Footprint) -> None:
     """Draw predicted over measured: points on the diagonal are right, bars reach up to the bound."""
-    for samples, colour, label in ((model.samples, MEASURED, "samples"), (held_out, HELD_OUT, "held out")):
-        if samples:
-            runs = [model.at(sample.lengths, sample.features) for sample in samples]
-            measured = [sample.peak / 1e6 for sample in samples]
-            middle = [run.bytes / 1e6 for run in runs]
-            above = [(run.upper - run.bytes) / 1e6 for run in runs]
-            axis.errorbar(
-                measured, middle, yerr=[[0.0] * len(above), above], fmt="o", color=colour, capsize=3, label=label
-            )
-    ends = np.array([min(max(s.peak, 1000) for s in model.samples), max(s.peak for s in (*model.samples, *held_out))])
+    runs = [model.at(sample.lengths, sample.features) for sample in model.samples]
+    peaks = [sample.peak for sample in model.samples]
+    measured, middle = [peak / 1e6 for peak in peaks], [run.bytes / 1e6 for run in runs]
+    above = [(run.upper - run.bytes) / 1e6 for run in runs]
+    bars = {"yerr": [[0.0] * len(above), above], "capsize": 3, "color": MEASURED}
+    axis.errorbar(measured, middle, fmt="o", label="samples", **bars)
+    ends = np.array([max(1000, min(peaks)), max(peaks)])
     axis.plot(ends / 1e6, ends / 1e6, color="grey", linewidth=1, zorder=0)
     axis.set(xscale="log", yscale="log", xlabel="measured peak (MB)", ylabel="predicted peak and bound (MB)")
     axis.legend()
 
 
-def _along(axis: Any, model: Footprint, lengths: tuple[int, ...] | None, held_out: Sequence[Sample]) -> None:
+def _along(axis: Any, model: Footprint, lengths: tuple[int, ...] | None) -> None:
     """Draw estimate and bound as all axes grow together, to the shape that matters."""
     largest = max(model.samples, key=lambda sample: model.layout.volume(sample.lengths))
     goal = lengths or tuple(3 * length for length in largest.lengths)
@@ -69,13 +64,8 @@ def _along(axis: Any, model: Footprint, lengths: tuple[int, ...] | None, held_ou
         alpha=0.25,
         label=f"bound (risk {model.risk:g})",
     )
-    for samples, colour in ((model.samples, MEASURED), (held_out, HELD_OUT)):
-        axis.plot(
-            [model.layout.volume(sample.lengths) for sample in samples],
-            [max(sample.peak, 1000) / 1e6 for sample in samples],
-            "o",
-            color=colour,
-        )
+    sampled = [model.layout.volume(sample.lengths) for sample in model.samples]
+    axis.plot(sampled, [max(sample.peak, 1000) / 1e6 for sample in model.samples], "o", color=MEASURED)
     axis.set(xscale="log", yscale="log", xlabel="elements of the input", ylabel="peak (MB)")
     axis.set_title(f"{goal}: {to_text(runs[-1].bytes)}, at most {to_text(runs[-1].upper)}", fontsize=10)
     axis.legend()

@@ -199,27 +199,28 @@ class _Sweep:
 
     def start_back(self, of_final: Leaves, of_outputs: Leaves) -> None:
         """Take the gradients to start from, those of integers left out, and compile before the clock goes on."""
-        self.of_state, self._of_outputs = _without_integers((of_final, of_outputs))
-        self.of_inputs, self.of_params = (
+        of_state, self._of_outputs = _without_integers((of_final, of_outputs))
+        of_inputs, of_params = (
             [jnp.zeros_like(leaf) for leaf in leaves if is_inexact(leaf)] for leaves in (self._inputs, self._params)
         )
+        self.gradients = of_state, of_inputs, of_params
         count, every = self._compiled.count, self._course.plan.every
         for length in {every, count % every or every}:
             self._compiled.back.lower((length,), self._state, 0, *self._beside()).compile()
 
     def _beside(self) -> tuple[Any, ...]:
         """Return what a span is differentiated with beside its state and time."""
-        return self._inputs, self._params, (self.of_state, self._of_outputs), (self.of_inputs, self.of_params)
+        of_state, *summed = self.gradients
+        return self._inputs, self._params, (of_state, self._of_outputs), tuple(summed)
 
     def backward(self, state: Leaves, start: int) -> None:
         """Differentiate a span of steps on the device, while the next snapshot is on its way where that can be."""
         length = min(self._course.plan.every, self._compiled.count - start)
         leaves = self._there(state, start)
-        jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))  # one at a time: each has its graph
-        self.of_state, self.of_inputs, self.of_params = self._compiled.back((length,), leaves, start, *self._beside())
+        jax.block_until_ready(self.gradients)  # one at a time: each has its graph
+        self.gradients = self._compiled.back((length,), leaves, start, *self._beside())
         if start in self._course.followed or start == 0:
-            # Or the steps that follow would seem to take this long too.
-            jax.block_until_ready((self.of_state, self.of_inputs, self.of_params))
+            jax.block_until_ready(self.gradients)  # or the steps that follow would seem to take this long too
 
 
 def _run_forward(
@@ -251,7 +252,7 @@ class _Waiting:
             result = reversal.backward(sweep.backward, self._call.progress)
         if self._call.report is not None:
             self._call.report(result)
-        return _filled(arguments, (sweep.of_state, sweep.of_inputs, sweep.of_params))
+        return _filled(arguments, sweep.gradients)
 
 
 class _WaitingNode:

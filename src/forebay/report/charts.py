@@ -10,8 +10,7 @@ from forebay.planner import Plan
 from forebay.report.drawing import load
 from forebay.report.lanes import HEIGHT, bands, lanes_of
 from forebay.report.memory import occupancy
-from forebay.report.timeline import COLOURS, lane_name
-from forebay.schedule import Forward
+from forebay.report.timeline import COLOURS, forward_lines, lane_name
 from forebay.units import seconds_to_text
 
 FINEST = 600
@@ -47,7 +46,7 @@ def timeline_chart(plan: Plan, spans: Sequence[Span]) -> Any:
         2, 1, shared_xaxes=True, row_heights=[0.62, 0.38], vertical_spacing=0.04
     )
     _style(figure, "seconds", "step")
-    for name, points in (("forward", _ahead(plan, spans)), ("backward", _back(plan, spans))):
+    for name, points in (("forward", forward_lines(plan, spans)), ("backward", _back(plan, spans))):
         x = [value for (start, _), (stop, _) in points for value in (start, stop, None)]
         y = [value for (_, first), (_, last) in points for value in (first, last, None)]
         figure.add_scatter(
@@ -89,16 +88,6 @@ def bars_chart(series: Mapping[str, Sequence[float]], labels: Sequence[str], acr
         figure.add_bar(x=list(labels), y=list(values), name=name, marker={"color": COLOURS.get(name, "#8a8f98")})
     figure.update_layout(barmode="stack", xaxis={"type": "category"})
     return figure
-
-
-def _ahead(plan: Plan, spans: Sequence[Span]) -> list[Any]:
-    runs = [operation for operation in plan if isinstance(operation, Forward)]
-    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
-    # Where snapshots were lost and computed again, there are more spans than planned.
-    return [
-        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
-        for span, run in zip(forward, runs, strict=False)
-    ]
 
 
 def _back(plan: Plan, spans: Sequence[Span]) -> list[Any]:

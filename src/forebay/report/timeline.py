@@ -41,7 +41,7 @@ def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
     )
     for number, (name, plan) in enumerate(plans.items()):
         title = f"{name}: {plan.schedule}, {seconds_to_text(plan.prediction.seconds)}"
-        draw_timeline(axes[2 * number, 0], axes[2 * number + 1, 0], plan, plan.timeline(), title, "predicted")
+        draw_timeline(axes[2 * number, 0], axes[2 * number + 1, 0], plan, title)
     longest = max(axis.get_xlim()[1] for axis in axes[:, 0])
     for axis in axes[:, 0]:
         axis.set_xlim(0, longest)
@@ -49,49 +49,41 @@ def draw_timelines(plans: Mapping[str, Plan], path: Path) -> None:
     pyplot.close(figure)
 
 
-def draw_timeline(steps: Any, lanes: Any, plan: Plan, spans: Sequence[Span], title: str, how: str) -> None:
-    """Draw one timeline on two axes of matplotlib, one above the other.
-
-    Parameters
-    ----------
-    steps, lanes
-        the axes
-    plan
-        the plan that was carried out, or simulated
-    spans
-        its timeline: ``metrics.timeline`` or ``plan.timeline()``
-    title
-        of the upper axis
-    how
-        how the times are known: measured, or predicted
-    """
+def draw_timeline(steps: Any, lanes: Any, plan: Plan, title: str) -> None:
+    """Draw a plan as it is predicted on two axes of matplotlib, one above the other."""
+    spans = plan.timeline()
     _draw_steps(steps, plan, spans)
     _draw_lanes(lanes, plan, spans)
     steps.set_title(title, loc="left", fontweight="bold", parse_math=False)
     steps.sharex(lanes)
     steps.tick_params(labelbottom=False)
-    lanes.set_xlabel(f"{how} seconds")
+    lanes.set_xlabel("predicted seconds")
     _add_legend(steps, spans)
 
 
 def _draw_steps(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:
     """Draw the step of the working state over time."""
     lines = load("matplotlib.collections", "a picture").LineCollection
-    runs = [operation for operation in plan if isinstance(operation, Forward)]
-    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
-    ahead = [
-        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
-        for span, run in zip(forward, runs, strict=True)
-    ]
     back = [
         ((span.start, span.step * plan.every), (span.stop, span.step * plan.every))
         for span in spans
         if span.what == "backward"
     ]
-    axis.add_collection(lines(ahead, colors=COLOURS["forward"], linewidths=0.8))
+    axis.add_collection(lines(forward_lines(plan, spans), colors=COLOURS["forward"], linewidths=0.8))
     axis.add_collection(lines(back, colors=COLOURS["backward"], linewidths=2.5))
     axis.set_ylim(0, plan.steps)
     axis.set_ylabel("step")
+
+
+def forward_lines(plan: Plan, spans: Sequence[Span]) -> list[Any]:
+    """List from when and which step to when and which the loop goes forward, in spans measured or predicted."""
+    runs = [operation for operation in plan if isinstance(operation, Forward)]
+    forward = sorted((span for span in spans if span.what == "forward"), key=lambda span: span.start)
+    # Where snapshots were lost and computed again, there are more spans than planned.
+    return [
+        ((span.start, run.start * plan.every), (span.stop, min(run.stop * plan.every, plan.steps)))
+        for span, run in zip(forward, runs, strict=False)
+    ]
 
 
 def _draw_lanes(axis: Any, plan: Plan, spans: Sequence[Span]) -> None:

@@ -92,11 +92,6 @@ def array_in(data: NDArray[np.uint8], spec: ArraySpec) -> Any:
     return from_numpy(array, spec.kind)
 
 
-def describe(array: Any) -> ArraySpec:
-    """Describe a leaf of a state, of any library."""
-    return array_library(array).leaf_spec(array)
-
-
 def view_of(array: Any) -> Any:
     """Return what copies, codecs and quality read of an array of any library."""
     return array_library(array).view(array)

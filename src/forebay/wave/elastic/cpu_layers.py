@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import combinations, product
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,6 +32,16 @@ Term = tuple[int, int, int, int]
 Targets = list[tuple[int, int]]
 
 
+class Half(NamedTuple):
+    """The tables of one half of a step."""
+
+    slopes: Any
+    ways: tuple[tuple[Any, Any], tuple[Any, Any]]
+    """derivatives and the scales of their targets, on the way forward and back"""
+    kept: Any
+    """what is remembered on the way back"""
+
+
 class CpuLayers:
     """The layers of one propagator: what they add to each half of a step, and keep of it."""
 
@@ -40,14 +50,15 @@ class CpuLayers:
         self._parallel = max(prod(layers.shape(axis)) for axis in range(layers.ndim)) >= MANY
         self._places, self._ab = self._coefficients(layers.a, layers.b)
         plain = np.concatenate([-first_derivative(order)[::-1], first_derivative(order)])
-        self._slopes = []
+        numbers, slopes = range(layers.ndim), []
         for back in tables[1:]:  # for velocities and for stresses; along rows, all points have the same
             along = [np.tile(plain / step, (2, size, 1)) for size, step in zip(layers.fields, spacing, strict=True)]
             along[0], along[-1] = np.stack([back, tables[0]]), np.full(1, 1 / spacing[-1])
-            self._slopes.append(np.concatenate([rows.ravel() for rows in along]).astype(self._dtype))
-        self._plans = {(half, back): self._plan(half, back) for half in (0, 1) for back in (False, True)}
-        numbers = range(layers.ndim)
-        self._kept = [self._table(self._terms(half, False, [*numbers] if half == 0 else None)) for half in (0, 1)]
+            slopes.append(np.concatenate([rows.ravel() for rows in along]).astype(self._dtype))
+        kept = [self._table(self._terms(half, False, [*numbers] if half == 0 else None)) for half in (0, 1)]
+        self._halves = [
+            Half(slopes[half], (self._plan(half, False), self._plan(half, True)), kept[half]) for half in (0, 1)
+        ]
         self._kept_traces = self._table([(axis, 0, 0, 0) for axis in numbers], count=1)
         total = [1 if of == axis else self._stress(of, axis) - layers.ndim + 2 for axis in numbers for of in numbers]
         self._products = self._table(self._terms(1, False, [*numbers]), [[(place, 0)] for place in total])
@@ -62,7 +73,8 @@ class CpuLayers:
 
     def stretch(self, half: int, new: Any, by: Any, fields: Any, pml: Any, *, back: bool, factor: float = 1.0) -> None:
         """Add what memory asks for to velocities (half 0) or stresses (half 1), on the way forward or back."""
-        (table, scales), slopes = self._plans[half, back], self._slopes[half]
+        slopes, ways, _ = self._halves[half]
+        table, scales = ways[back]
         scales = scales if factor == 1 else (factor * scales).astype(self._dtype)
         if back:
             loop = transposes(self._radius, self._dtype, self._parallel)
@@ -73,7 +85,7 @@ class CpuLayers:
 
     def keep(self, half: int, fields: Any, pml: Any) -> None:
         """Let velocities (half 0) or stresses (half 1) be remembered, on the way back."""
-        keeps(self._dtype, self._parallel)(_flat(fields), pml, self._kept[half], self._ab)
+        keeps(self._dtype, self._parallel)(_flat(fields), pml, self._halves[half].kept, self._ab)
 
     def sense(self, totals: Any, v: Any, t: Any, pml: Any, traces: Any, factor: float, every: int) -> None:
         """Add what strains in the layers owe to the medium to totals: of traces, inner products and shear stresses.
@@ -85,7 +97,7 @@ class CpuLayers:
         loop = stretches(self._radius, self._dtype, self._parallel)
         for memory, table in ((pml, self._products), (traces, self._over_traces)):
             scales = np.full((len(table), TARGETS), factor, self._dtype)
-            loop(_flat(totals), _flat(v), _flat(v), memory, table, self._ab, self._slopes[1], scales, True)
+            loop(_flat(totals), _flat(v), _flat(v), memory, table, self._ab, self._halves[1].slopes, scales, True)
 
     def _plan(self, half: int, back: bool) -> tuple[Any, Any]:
         """List the derivatives of a half step, and for each its targets: field, property of the medium, and scale."""

@@ -1,4 +1,4 @@
-"""Where `rtm` runs: a GPU, or NumPy on the host to see that it works, with the same few operations on both."""
+"""Where waves run: a GPU, or NumPy on the host to see that it works, with the same few operations on both."""
 
 import time
 from collections.abc import Callable, Iterator
