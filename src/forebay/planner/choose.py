@@ -17,13 +17,12 @@ from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.search.bounds import least_seconds, unmoved
 from forebay.planner.search.coarse import DEEPEST, Coarse
-from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, recipes, spread
+from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, recipes
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import BOUNDLESS, Prediction, Work, host_pace, simulate
-from forebay.schedule import Hierarchical, Online, Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.schedule import Hierarchical, Online, Schedule, TwoLevel
 from forebay.schedule.segmented import Segmented
-from forebay.schedule.zcut import fewest_snapshots
 
 EFFORT = 100_000
 """Movements that a search of a named family simulates, before it takes the best schedule found so far."""
@@ -165,32 +164,6 @@ def family(schedule: Schedule | Recipe) -> str:
     if isinstance(schedule, TwoLevel):
         return "uniform" if schedule.inner == 0 else "zcut" if schedule.inner >= schedule.interval - 2 else "twolevel"
     return str(schedule).partition(":")[0]
-
-
-def candidates(steps: int, name: str = "auto", interval: int | None = None) -> Iterator[Segmented]:
-    """Yield the schedules of a family that are tried for a loop, whatever the budget."""
-    growth = 1.16
-    intervals = spread(steps, growth) if interval is None else [interval]
-    match name:
-        case "auto":
-            yield StoreAll(steps)
-            yield from candidates(steps, "revolve")
-            for interval in intervals[1:-1]:
-                yield from candidates(steps, "twolevel", interval)
-        case "storeall":
-            yield StoreAll(steps)
-        case "revolve":
-            # Also counted from the other end, where each snapshot saves as much as it does among few.
-            from_the_end = {steps - fewer for fewer in spread(steps - 1, growth)} if steps > 1 else set()
-            yield from (Revolve(steps, snapshots) for snapshots in sorted(from_the_end | set(spread(steps, growth))))
-        case "uniform":
-            yield from (Uniform(steps, -(-steps // interval)) for interval in intervals)
-        case "zcut":
-            fewest = fewest_snapshots(steps)
-            yield from (ZCut(steps, fewest + more - 1) for more in spread(steps + 2 - fewest, growth))
-        case "twolevel":
-            for interval in intervals:
-                yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval, growth))
 
 
 class Alternative(NamedTuple):

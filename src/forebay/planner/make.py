@@ -9,10 +9,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
-from forebay.planner.choose import POLICIES, Alternative, Setting, candidates, choose, evaluate, fits
+from forebay.planner.choose import POLICIES, Alternative, Setting, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs, check_number
 from forebay.planner.plan import Plan
 from forebay.planner.search.bounds import in_last_tier
+from forebay.planner.search.candidates import candidates
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named

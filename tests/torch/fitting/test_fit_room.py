@@ -114,7 +114,9 @@ def test_a_plan_that_was_given_is_not_dropped_in_silence_when_memory_has_grown(m
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
     monkeypatch.setattr(Counting, "taken", 0)
     Counting.model, x = problem(Transformer)
-    fit(Counting.model, Budget(device=LEAST + 10_000_000), plan=dict.fromkeys([f"blocks.{n}" for n in range(4)], "keep"))
+    fit(
+        Counting.model, Budget(device=LEAST + 10_000_000), plan=dict.fromkeys([f"blocks.{n}" for n in range(4)], "keep")
+    )
     for _ in range(3):
         step(Counting.model, x)
     assert set(plan_of(Counting.model).choices.values()) == {"keep"}

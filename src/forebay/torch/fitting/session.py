@@ -280,7 +280,9 @@ class FittingSession:
         iteration.records.append(expected if clock is None else record)
         start = None if clock is None else clock.gauge.mark()
         sent = iteration.sent.setdefault(place, [])
-        output = tools.runner.run(block, inputs, treatment, expected, sent, None if clock is None else record, on_hidden)
+        output = tools.runner.run(
+            block, inputs, treatment, expected, sent, None if clock is None else record, on_hidden
+        )
         if clock is not None:
             record.forward = start, clock.gauge.mark()
         tools.runner.leave(iteration, plan.foreseen.settle[place + 1])

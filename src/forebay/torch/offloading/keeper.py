@@ -15,7 +15,6 @@ from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, StoredTensor, TensorStore
 from forebay.units import Budget, to_text
 
-
 Counted = tuple[torch.Tensor, int, "_LetThrough | None"]
 """A saved tensor that stays where it is, how often it had been changed, and what counts its storage as long as it is
 held: a plain tuple, for thousands are saved in a step; None for parameters and others that are there anyway."""
@@ -62,7 +61,7 @@ def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
 
 
 def stays(tensor: torch.Tensor) -> Counted:
-    """Save a tensor that is there anyway: an output without its history, as the node that saved it would hold itself."""
+    """Save a tensor that is there anyway: an output without its history, or its node would hold itself."""
     return tensor if tensor.is_leaf else tensor.detach(), tensor._version, None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from weakref import ref
 
 import torch
+
 from forebay.torch.saved_tensors import Keep
 
 _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))

@@ -79,7 +79,8 @@ class Geometry:
         Depth is not looked at: who is above or below the model is misplaced.
         """
         low, high = grid.origin[1:], grid.end[1:]
-        over = ((self.receivers[:, 1:] >= low) & (self.receivers[:, 1:] <= high)).all(axis=1)
+        lateral = self.receivers[:, 1:]
+        over = np.all((lateral >= low) & (lateral <= high), axis=1)
         left = self._with(over)
         return left if 2 * over.sum() >= len(over) and (np.diff(left.starts) > 0).all() else None
 
