@@ -145,6 +145,15 @@ class Physics(Protocol):
         """Return what `Adjoint.back_to` returns of the adjoint's state: all of it, or one field."""
         return state
 
+    def scatterers(self, change: Any, parameter: str) -> Any:
+        """Bind a small change of the model, an array like the model's, for `advance_scattered`."""
+        raise WaveError("Born modelling of waves of this kind is not there: give an AcousticModel")
+
+    def advance_scattered(
+        self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> tuple[State, State]:
+        """Advance a wave and what it scatters to first order, both of which may be overwritten; see `advance`."""
+
     # Images.
 
     def image_sums(self, names: Sequence[str]) -> Images:

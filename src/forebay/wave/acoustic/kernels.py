@@ -3,7 +3,11 @@
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
+from forebay.errors import WaveError
 from forebay.wave.acoustic.layers import AcousticLayers
+from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Kernels
@@ -75,3 +79,16 @@ class AcousticKernels(Kernels, Protocol):
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
+
+
+def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
+    """Choose the kernels by where the arrays of a model are."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    if not isinstance(array, np.ndarray):
+        from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
+
+        return gpu_kernels(grid, radius, dtype, shots)
+    from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
+
+    return CpuKernels(grid, radius, dtype, shots)
