@@ -19,12 +19,28 @@ SPAN = 64
 
 
 @overload
-def born(shot: Shot, model: EarthModel, change: Any, **options: Any) -> NDArray[Any]: ...
+def born(
+    shot: Shot,
+    model: EarthModel,
+    change: Any,
+    *,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+) -> NDArray[Any]: ...
 
 
 @overload
 def born(
-    shot: Sequence[Shot], model: EarthModel | Sequence[EarthModel], change: Any, **options: Any
+    shot: Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
+    change: Any,
+    *,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
 ) -> list[NDArray[Any]]: ...
 
 
@@ -123,7 +139,7 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     def forward(change: NDArray[Any]) -> NDArray[Any]:
         bent = like_model(change.reshape(model.grid.shape).astype(dtype), model)
         heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
-        return np.concatenate([data.ravel() for data in heard])
+        return np.concatenate([data.ravel() for data in heard]).astype(np.float64)
 
     def back(data: NDArray[Any]) -> NDArray[Any]:
         owed = np.zeros(points)
@@ -136,7 +152,7 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
             owed += on_host(slope.gradient).ravel()
         return owed
 
-    return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=dtype)
+    return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
 
 
 def like_model(values: NDArray[Any], model: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,8 @@ from forebay.wave.gradient import Misfit
 from forebay.wave.inversion.ledger import Kept, Ledger
 from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.sources import low_passed
-from forebay.wave.inversion.stage import Stage
-from forebay.wave.inversion.unknowns import Unknowns, arrays_of, bounds_of, with_arrays
+from forebay.wave.inversion.stage import EVALUATIONS, MISFITS, Stage, wavelet_of
+from forebay.wave.inversion.unknowns import arrays_of, bounds_of, with_arrays
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.shot import Shot
@@ -51,7 +52,7 @@ class Inversion:
 
 def invert(
     shots: Shot | Sequence[Shot],
-    model: EarthModel,
+    model: Any,
     *,
     iterations: int | Sequence[int] = 10,
     frequencies: Sequence[float | None] = (None,),
@@ -80,7 +81,7 @@ def invert(
     shots
         With their data.
     model
-        Where the search begins. Of an elastic one all three arrays are unknown, unless bounds are equal.
+        Where the search begins. Of an elastic one all three arrays are unknown, and fluids stay fluids.
     iterations
         Of each stage, or one number for each.
     frequencies
@@ -137,46 +138,38 @@ def invert(
     if known is not None and known.shape != tuple(model.grid.shape):
         raise WaveError(f"fixed of shape {known.shape} for a model of shape {tuple(model.grid.shape)}: give one alike")
     fastest = max(next(iter(limits.values()))[1], model.fastest) * ROUNDED
-    start = replace(model, max_vel=fastest)  # type: ignore[type-var]
+    start = replace(model, max_vel=fastest)
     stepping = {"dt": dt, "order": order, "dtype": dtype}
     told = counts, limits, smooth, precondition, estimate_source, together, _name(misfit), sorted(stepping.items())
     lossy = [(name, str(reversal[name])) for name in ("codec", "every") if name in reversal]
-    ledger = Ledger(resume, "" if resume is None else _identity(stages, start, known, repr((told, lossy))))
-    found, outcomes, used = start, list[Kept](), listed
+    whose = "" if resume is None else _identity(stages, start, known, repr((told, lossy)))
+    ledger = Ledger(None if resume is None else Path(resume), whose)
+    how = compare, together, stepping, reversal, limits, known, smooth, precondition, estimate_source, ledger
+    found, outcomes = start, list[Kept]()
+
+    def after(done: int, now: Any, iteration: int, value: float) -> None:
+        tick()
+        if watch is not None:
+            watch(now, done + iteration, value)
+
     try:
         with progress_bar("inverting", sum(counts), LONG + 1, progress) as tick:
-            for number, (shots_of, count) in enumerate(zip(stages, counts, strict=True)):
-                done = sum(len(outcome["misfits"]) - 1 for outcome in outcomes)
-
-                def after(now: Any, iteration: int, value: float, done: int = done) -> None:
-                    tick()
-                    if watch is not None:
-                        watch(now, done + iteration, value)
-
-                stage = Stage(f"stage-{number}", shots_of, compare, together, stepping, dict(reversal), ledger)
-
-                def run(stage: Stage = stage, begin: Any = found, count: int = count, after: Any = after) -> Kept:
-                    if estimate_source:
-                        stage = stage.with_sources(begin, each=estimate_source == "each")
-                    light = stage.light(begin) if precondition else None
-                    better, misfits, taken = stage.search(Unknowns(begin, limits, known, smooth, light), count, after)
-                    outcome = {"misfits": np.array(misfits), "evaluations": np.array(taken)}
-                    wavelets = {f"wavelet {shot}": np.asarray(own.wavelet) for shot, own in enumerate(stage.shots)}
-                    return outcome | wavelets | arrays_of(better)
-
+            for number, (filtered, count) in enumerate(zip(stages, counts, strict=True)):
+                stage = Stage(f"stage-{number}", filtered, *how)
+                done = sum(len(outcome[MISFITS]) - 1 for outcome in outcomes)
                 of = checksum_of(raw_bytes(values) for values in arrays_of(found).values())
-                outcomes.append(ledger.once(stage.name, of, run))
+                outcomes.append(ledger.once(stage.name, of, partial(stage.run, found, count, partial(after, done))))
                 ledger.forget(f"{stage.name}-*")
                 found = with_arrays(found, {name: outcomes[-1][name] for name in arrays_of(found)})
     finally:
         ledger.close()
     if estimate_source:
-        used = [replace(shot, wavelet=outcomes[-1][f"wavelet {number}"]) for number, shot in enumerate(listed)]
+        listed = [replace(shot, wavelet=outcomes[-1][wavelet_of(number)]) for number, shot in enumerate(listed)]
     return Inversion(
-        replace(found, max_vel=model.max_vel),  # type: ignore[call-arg, type-var]
-        tuple(tuple(map(float, outcome["misfits"])) for outcome in outcomes),
-        sum(int(outcome["evaluations"]) for outcome in outcomes),
-        tuple(used),
+        replace(found, max_vel=model.max_vel),
+        tuple(tuple(map(float, outcome[MISFITS])) for outcome in outcomes),
+        sum(int(outcome[EVALUATIONS]) for outcome in outcomes),
+        tuple(listed),
         tuple(ledger.notes),
     )
 

@@ -62,7 +62,7 @@ def with_wavelets_of(shots: Sequence[Shot], heard: Sequence[NDArray[np.floating]
     crossed = [np.sum(np.conj(made) * seen, axis=1) for made, seen in spectra]
     power = [np.sum(np.abs(made) ** 2, axis=1) for made, _ in spectra]
     if not each:
-        crossed, power = [sum(crossed)] * len(shots), [sum(power)] * len(shots)  # type: ignore[list-item]
+        crossed, power = [sum(crossed)] * len(shots), [sum(power)] * len(shots)
     found = []
     for shot, together, alone in zip(shots, crossed, power, strict=True):
         if not alone.any():

@@ -1,7 +1,7 @@
 """One search of an inversion: shots up to a frequency, and the way from one model to a better one."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,18 +12,20 @@ from forebay.checksums import checksum_of, raw_bytes
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import Gradient, Misfit, gradient
-from forebay.wave.imaging import imaging_interval
 from forebay.wave.inversion.ledger import Kept, Ledger
+from forebay.wave.inversion.light import light_of
 from forebay.wave.inversion.sources import with_wavelets_of
 from forebay.wave.inversion.unknowns import Arrays, Unknowns, arrays_of
-from forebay.wave.loop import frequencies_of, prepare
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.shot import Shot
 
 TRIES, FEWEST_TRIES = 2, 10
 """Evaluations that an iteration may take, in the mean, and that a search may take: nearly all iterations take one."""
 MISFIT, DONE = "misfit", "shots done"
-"""Names of what is kept beside derivatives."""
+"""Names of what is kept of an evaluation beside derivatives."""
+MISFITS, EVALUATIONS = "misfits", "evaluations"
+"""Names of what is kept of a stage beside the model's arrays."""
+After = Callable[[Any, int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,33 +41,31 @@ class Stage:
     """options of `simulate`"""
     reversal: dict[str, Any]
     """options of `forebay.reverse`"""
+    bounds: Mapping[str, tuple[float, float]]
+    fixed: NDArray[np.bool_] | None
+    smooth: float
+    precondition: bool
+    sources: bool | str
+    """whether wavelets are estimated, of all shots or of "each\""""
     ledger: Ledger
 
-    def with_sources(self, model: Any, *, each: bool) -> "Stage":
-        """Return the same stage with wavelets that are found from the data."""
-        heard = [simulate(shot, model, **self.stepping) for shot in self.shots]
-        return replace(self, shots=with_wavelets_of(self.shots, heard, each=each))
-
-    def light(self, model: Any) -> NDArray[np.float64]:
-        """Return the squared pressure that the sources cast on each point of a model, added up over time and shots."""
-        total = np.zeros(model.grid.shape)
-        for shot, frequency in zip(self.shots, frequencies_of(self.shots), strict=True):
-            loop = prepare(shot, model, **self.stepping, listens=False)
-            state, every = loop.propagator.zeros(), imaging_interval(frequency, loop.dt)
-            cast = loop.pressure(state) * 0
-            for step in range(0, loop.steps, every):
-                state = loop.forward(state, step, min(step + every, loop.steps))
-                cast += loop.pressure(state) ** 2
-            total += on_host(cast) * (every * loop.dt)
-        return total
-
-    def search(
-        self, unknowns: Unknowns, iterations: int, after: Callable[[Any, int, float], None]
-    ) -> tuple[Any, list[float], int]:
-        """Go down by L-BFGS; return the model found, the misfit before and after each iteration, and evaluations.
+    def run(self, model: Any, iterations: int, after: After) -> Kept:
+        """Find a better model from one, and return its arrays with the misfits, evaluations and wavelets.
 
         `after` is given the model, the iteration and the misfit when each of them ends.
         """
+        stage = self
+        if self.sources:
+            heard = [simulate(shot, model, **self.stepping) for shot in self.shots]
+            stage = replace(self, shots=with_wavelets_of(self.shots, heard, each=self.sources == "each"))
+        light = light_of(stage.shots, model, **self.stepping) if self.precondition else None
+        unknowns = Unknowns(model, self.bounds, self.fixed, self.smooth, light)
+        found, misfits, evaluations = stage.search(unknowns, iterations, after)
+        wavelets = {wavelet_of(number): np.asarray(shot.wavelet) for number, shot in enumerate(stage.shots)}
+        return {MISFITS: np.array(misfits), EVALUATIONS: np.array(evaluations)} | wavelets | arrays_of(found)
+
+    def search(self, unknowns: Unknowns, iterations: int, after: After) -> tuple[Any, list[float], int]:
+        """Go down by L-BFGS; return the model found, the misfit before and after each iteration, and evaluations."""
         try:
             from scipy.optimize import Bounds, minimize
         except ImportError as error:
@@ -137,3 +137,8 @@ class Stage:
     def _gradients(self, group: Sequence[Shot], model: Any) -> list[Gradient]:
         options = {"misfit": self.misfit, **self.stepping, **self.reversal}
         return gradient(group, model, **options) if len(group) > 1 else [gradient(group[0], model, **options)]
+
+
+def wavelet_of(shot: int) -> str:
+    """Name what is kept of a shot's wavelet."""
+    return f"wavelet {shot}"

@@ -1,8 +1,8 @@
 """The unknowns of an inversion: a model's values as one vector, in which equal steps do about as much everywhere.
 
-With y the vector, L the light that the sources cast, and S a smoothing, the values are
+With y the vector, b what balances the light that the sources cast (see `light`), and S a smoothing, the values are
 
-    v = v_start + a m S L^-1/2 y
+    v = v_start + a m S b y
 
 kept between bounds, where m leaves out what is fixed. S is its own transpose, so the derivative goes the same way back.
 """
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import computable, on_host, returned
-from forebay.wave.imaging import DARK, FLOOR
+from forebay.wave.inversion.light import balance
 
 FIRST = 0.02
 """By which part of the values the first step may change them at most."""
@@ -40,7 +40,7 @@ class Unknowns:
         self._start = arrays_of(model)
         free = np.ones(model.grid.shape, bool) if fixed is None else ~fixed
         self._free = {name: free & (values > 0) for name, values in self._start.items()}  # a fluid stays one
-        weight = np.ones(model.grid.shape) if light is None else _weight(light)
+        weight = np.ones(model.grid.shape) if light is None else balance(light)
         self._weights = {name: weight * np.abs(values).max() for name, values in self._start.items()}
         self._factor = 1.0
         self.size = len(self._start) * weight.size
@@ -116,14 +116,6 @@ class Unknowns:
             raise WaveError(needs("smoothing an update", "scipy", "wave")) from error
         widths = [self._smooth / spacing for spacing in self._model.grid.spacing]
         return np.asarray(gaussian_filter(values, widths, mode="reflect"))  # which alone is its own transpose
-
-
-def _weight(light: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return one over the square root of the light, at most what little light makes of it; 1 where it is largest."""
-    lit = light[light > DARK * light.max()]
-    least = FLOOR * float(np.median(lit)) if len(lit) else 1.0
-    weight = 1 / np.sqrt(np.maximum(light, least))
-    return np.asarray(weight / weight.max())
 
 
 def names_of(model: Any) -> list[str]:
