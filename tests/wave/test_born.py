@@ -5,7 +5,7 @@ import pytest
 from tests.wave.elastic_setups import smooth_rock
 from tests.wave.setups import random_positions, smooth_model, surface_shot
 
-from forebay.wave import AcousticModel, Grid, Shot, WaveError, born, gradient, jacobian, ricker, simulate
+from forebay.wave import AcousticModel, Grid, Shot, WaveError, born, gradient, jacobian, lsrtm, ricker, simulate
 
 SETUPS = {
     "2-D": ((18, 21), False),
@@ -88,23 +88,33 @@ def test_what_cannot_be_modelled_is_refused():
 
 @pytest.mark.slow
 def test_ten_iterations_of_conjugate_gradients_explain_most_of_the_echoes_of_salt():
-    from scipy.sparse.linalg import lsmr
-
     z, x = np.meshgrid(np.arange(60), np.arange(90), indexing="ij")
     grid, background = Grid((60, 90), 10.0), 1800.0 + 6.0 * z
     change = np.where((z - 32) ** 2 / 80 + (x - 45) ** 2 / 400 < 1, 300.0, 0.0)
     model = AcousticModel(background, grid, max_vel=2700.0)
     receivers = [(20.0, position) for position in range(0, 891, 20)]
     shots = [Shot((20.0, position), receivers, ricker(14.0, 0.002, 400), 0.002) for position in range(45, 890, 200)]
-    derivative = jacobian(shots, model, budget="1GB")
-    echoes = np.concatenate([born(shot, model, change.astype(np.float32)).ravel() for shot in shots])
-    found = lsmr(derivative, echoes, maxiter=10)[0]
-    assert np.linalg.norm(derivative @ found - echoes) < 0.2 * np.linalg.norm(echoes)
-    salt = found.reshape(grid.shape)
-    assert (
-        np.corrcoef(np.diff(salt, axis=0)[20:50, 20:70].ravel(), np.diff(change, axis=0)[20:50, 20:70].ravel())[0, 1]
-        > 0.5
-    )
+    shots = [shot.with_data(born(shot, model, change)) for shot in shots]
+    seen = []
+    watch = lambda change, iteration, residual: seen.append((iteration, residual))  # noqa: E731
+    found = lsrtm(shots, model, iterations=10, budget="1GB", watch=watch, progress=False)
+    plain = lsrtm(shots, model, iterations=10, budget="1GB", precondition=False, progress=False)
+    assert found.residuals[-1] < 0.2 and found.residuals[-1] < plain.residuals[-1]
+    assert seen == list(enumerate(found.residuals[1:], 1))
+    left = [shot.data - born(shot, model, found.change) for shot in shots]
+    norms = [np.linalg.norm(np.concatenate(data)) for data in (left, [shot.data for shot in shots])]
+    assert norms[0] / norms[1] == pytest.approx(found.residuals[-1], rel=1e-3)
+    edges = [np.diff(image, axis=0)[20:50, 20:70].ravel() for image in (found.change, change)]
+    assert np.corrcoef(*edges)[0, 1] > 0.5
+
+
+def test_least_squares_migration_refuses_what_holds_no_echo():
+    shot, model = setup((12, 13), False, samples=100)
+    for data, said in ((None, "without data"), (np.zeros((100, 5)), "there is no echo to explain")):
+        with pytest.raises(WaveError, match=said):
+            lsrtm(Shot(shot.source, shot.receivers, shot.wavelet, shot.dt, data), model)
+    with pytest.raises(WaveError, match="iterations=0: give 1 or more"):
+        lsrtm(shot.with_data(np.ones((100, 5))), model, iterations=0)
 
 
 def test_a_gradient_of_least_squares_is_the_transpose_of_the_residual():
