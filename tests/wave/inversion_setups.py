@@ -25,6 +25,6 @@ def shots(count=3, **options):
     heard = []
     receivers = [(depth, x) for depth in (10.0, 200.0) for x in np.arange(0.0, 251.0, 25.0)]
     for x in np.linspace(30.0, 220.0, count):
-        shot = Shot((10.0, x), receivers, ricker(16.0, 0.002, 170), 0.002)
+        shot = Shot((10.0, x), receivers, ricker(12.0, 0.0016, 190), 0.0016)
         heard.append(shot.with_data(simulate(shot, AcousticModel(box(), GRID, max_vel=FASTEST), **options)))
     return heard

@@ -13,7 +13,6 @@ from tests.wave.elastic_setups import smooth_rock, surface_shot
 from forebay.errors import WaveError
 from forebay.wave import AcousticModel, Grid, gradient, invert, simulate
 from forebay.wave.gradient import least_squares
-from forebay.wave.inversion.misfits import MISFITS
 from forebay.wave.inversion.unknowns import Unknowns, arrays_of, bounds_of
 
 BOUNDS = (1700.0, inversion_setups.FASTEST)
@@ -34,7 +33,7 @@ def hidden(found):
 def test_it_finds_what_is_hidden_and_tells_how_it_came_there(shots):
     seen = []
     watch = lambda model, iteration, misfit: seen.append((iteration, misfit))  # noqa: E731
-    found = invert(shots, inversion_setups.start(), iterations=[3, 3], frequencies=(15.0, None), watch=watch, **OPTIONS)
+    found = invert(shots, inversion_setups.start(), iterations=[3, 3], frequencies=(12.0, None), watch=watch, **OPTIONS)
     assert 75 < hidden(found) < 250 and all(stage[-1] < 0.4 * stage[0] for stage in found.misfits)
     assert seen == [(number, value) for number, value in enumerate(found.misfits[0][1:] + found.misfits[1][1:], 1)]
     assert all(later <= sooner for stage in found.misfits for sooner, later in pairwise(stage))
@@ -44,7 +43,9 @@ def test_it_finds_what_is_hidden_and_tells_how_it_came_there(shots):
     assert found.model.max_vel is None and found.model.velocity.dtype == np.float64
 
 
-@pytest.mark.parametrize("misfit", [name for name in MISFITS if name != "least squares"])
+@pytest.mark.parametrize(
+    "misfit", ["transport", *(pytest.param(name, marks=pytest.mark.slow) for name in ("correlation", "envelope"))]
+)
 def test_other_misfits_find_it_too(shots, misfit):
     found = invert(shots, inversion_setups.start(), iterations=4, misfit=misfit, **OPTIONS)
     assert found.misfits[0][-1] < 0.6 * found.misfits[0][0] and hidden(found) > 20
@@ -64,7 +65,7 @@ def test_what_is_known_stays_as_it_is_and_nothing_leaves_its_bounds(shots):
 
 def test_shots_that_advance_together_give_the_same_bits(shots):
     apart, together = (
-        invert(shots, inversion_setups.start(), iterations=2, together=count, **OPTIONS) for count in (1, 2)
+        invert(shots[:2], inversion_setups.start(), iterations=1, together=count, **OPTIONS) for count in (1, 2)
     )
     assert np.array_equal(apart.model.velocity, together.model.velocity) and apart.misfits == together.misfits
 
@@ -157,14 +158,14 @@ class Counted:
 
 def resumed(shots, directory, until=None, **changed):
     misfit = Counted(until)
-    options = OPTIONS | {"iterations": [2, 2], "frequencies": (20.0, None), "resume": directory} | changed
-    return invert(shots, inversion_setups.start(), misfit=misfit, **options), misfit.calls
+    options = OPTIONS | {"iterations": [1, 1], "frequencies": (15.0, None), "resume": directory} | changed
+    return invert(shots[:2], inversion_setups.start(), misfit=misfit, **options), misfit.calls
 
 
 def test_it_goes_on_where_it_was_interrupted_with_the_same_bits(shots, tmp_path):
     whole, calls = resumed(shots, None)
     lost = 0
-    for until in (1, 4, 6):
+    for until in (1, 2, 3):
         with pytest.raises(StoppedError):
             resumed(shots, tmp_path / "inversion", until)
         lost += until
@@ -191,7 +192,7 @@ def test_what_is_damaged_is_told_and_computed_again(shots, tmp_path):
     assert len(found.notes) == 1 and "stage-1.npz is damaged: its checksum does not match" in found.notes[0]
 
 
-@pytest.mark.parametrize("changed", [{"iterations": [2, 3]}, {"smooth": 5.0}, {"bounds": (1700.0, 2500.0)}])
+@pytest.mark.parametrize("changed", [{"iterations": [1, 2]}, {"smooth": 5.0}, {"bounds": (1700.0, 2500.0)}])
 def test_a_directory_of_another_inversion_is_refused(shots, tmp_path, changed):
     with pytest.raises(StoppedError):
         resumed(shots, tmp_path, 1)
@@ -241,7 +242,7 @@ def test_processes_that_are_killed_leave_the_same_bits(tmp_path):
         ({"iterations": 0}, "iterations=0 for 1 stages: give a number above 0"),
         ({"iterations": [1, 2]}, r"iterations=\[1, 2\] for 1 stages"),
         ({"frequencies": ()}, "no frequencies"),
-        ({"frequencies": (300.0,)}, "frequencies up to 300 Hz of samples every 0.002 s"),
+        ({"frequencies": (400.0,)}, "frequencies up to 400 Hz of samples every 0.0016 s"),
         ({"misfit": "cosine"}, "misfit='cosine': take one of 'least squares'"),
         ({"bounds": (2100.0, 2600.0)}, "where the model has 2000 to 2000: give bounds that hold the model"),
         ({"bounds": (100.0, 2600.0)}, "velocity of 100 m/s makes waves that are too short"),

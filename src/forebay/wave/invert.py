@@ -14,10 +14,10 @@ from forebay.engine.showing import LONG, progress_bar
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import Misfit
-from forebay.wave.inversion.ledger import Kept, Ledger
+from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.sources import low_passed
-from forebay.wave.inversion.stage import EVALUATIONS, MISFITS, Stage, wavelet_of
+from forebay.wave.inversion.stage import EVALUATIONS, MISFITS, InversionStage, wavelet_of
 from forebay.wave.inversion.unknowns import arrays_of, bounds_of, with_arrays
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
@@ -143,7 +143,7 @@ def invert(
     told = counts, limits, smooth, precondition, estimate_source, together, _name(misfit), sorted(stepping.items())
     lossy = [(name, str(reversal[name])) for name in ("codec", "every") if name in reversal]
     whose = "" if resume is None else _identity(stages, start, known, repr((told, lossy)))
-    ledger = Ledger(None if resume is None else Path(resume), whose)
+    ledger = EvaluationLedger(None if resume is None else Path(resume), whose)
     how = compare, together, stepping, reversal, limits, known, smooth, precondition, estimate_source, ledger
     found, outcomes = start, list[Kept]()
 
@@ -155,7 +155,7 @@ def invert(
     try:
         with progress_bar("inverting", sum(counts), LONG + 1, progress) as tick:
             for number, (filtered, count) in enumerate(zip(stages, counts, strict=True)):
-                stage = Stage(f"stage-{number}", filtered, *how)
+                stage = InversionStage(f"stage-{number}", filtered, *how)
                 done = sum(len(outcome[MISFITS]) - 1 for outcome in outcomes)
                 of = checksum_of(raw_bytes(values) for values in arrays_of(found).values())
                 outcomes.append(ledger.once(stage.name, of, partial(stage.run, found, count, partial(after, done))))

@@ -19,8 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.acoustic.born import advance_scattered, scatterers
-from forebay.wave.acoustic.kernels import AcousticKernels, kernels_of
+from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded

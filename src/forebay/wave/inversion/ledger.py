@@ -21,7 +21,7 @@ FIRST = "inversion"
 """The name of what tells which inversion a directory belongs to."""
 
 
-class Ledger:
+class EvaluationLedger:
     """Arrays by name, in a directory of an inversion's own; without a directory nothing is kept.
 
     Parameters

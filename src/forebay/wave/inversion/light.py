@@ -12,6 +12,9 @@ from forebay.wave.loop import frequencies_of, prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
 
+POWER = 1.5
+"""Of the light: of this, 1 and 0.5 it brought both inversions and least-squares migrations down in fewest steps."""
+
 
 def light_of(
     shots: Sequence[Shot],
@@ -38,14 +41,14 @@ def balance(light: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return by what updates are multiplied, 1 where that is largest: about one over the curvature's root.
 
     The curvature of least squares is about the light of the sources times that which receivers would cast. They lie
-    where sources do, so their light is taken to fall off alike.
+    where sources do, and their light falls off faster, since they are not added up over shots: see `POWER`.
 
     Examples
     --------
     >>> balance(np.array([4.0, 2.0, 1.0, 0.01, 0.0])).round(3).tolist()
-    [0.038, 0.075, 0.15, 1.0, 1.0]
+    [0.007, 0.021, 0.058, 1.0, 1.0]
     """
     lit = light[light > DARK * light.max()]
     least = FLOOR * float(np.median(lit)) if len(lit) else 1.0
-    weight = 1 / np.maximum(light, least)
+    weight = np.maximum(light, least) ** -POWER
     return np.asarray(weight / weight.max())

@@ -12,7 +12,7 @@ from forebay.checksums import checksum_of, raw_bytes
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import Gradient, Misfit, gradient
-from forebay.wave.inversion.ledger import Kept, Ledger
+from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.light import light_of
 from forebay.wave.inversion.sources import with_wavelets_of
 from forebay.wave.inversion.unknowns import Arrays, Unknowns, arrays_of
@@ -29,7 +29,7 @@ After = Callable[[Any, int, float], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class InversionStage:
     """The shots of a search, and how they are compared and computed."""
 
     name: str
@@ -47,7 +47,7 @@ class Stage:
     precondition: bool
     sources: bool | str
     """whether wavelets are estimated, of all shots or of "each\""""
-    ledger: Ledger
+    ledger: EvaluationLedger
 
     def run(self, model: Any, iterations: int, after: After) -> Kept:
         """Find a better model from one, and return its arrays with the misfits, evaluations and wavelets.
