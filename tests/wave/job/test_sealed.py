@@ -24,13 +24,13 @@ from forebay.cli.main import app
 from forebay.errors import ForebayError, WaveError
 from forebay.files import remove
 from forebay.wave import WaveWarning
+from forebay.wave.files.seal import sealed_text
 from forebay.wave.job import changed, parse, run_job, work
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import finish, tree_sum
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.results_seal import sealing
-from forebay.wave.job.workspace.seal import sealed_text
 
 OTHER = TEXT.replace("frequency = 2.5", "frequency = 2.4").replace("smooth = 80.0", "smooth = 80.0\nseed = 1")
 OTHER = OTHER.replace("receiver_spacing = 100.0", "receiver_spacing = 110.0")
@@ -199,7 +199,7 @@ def test_a_stray_file_is_named_and_left_out(runs, job, name):
 
 def test_a_seal_that_was_made_again_over_wrong_arrays_helps_nobody(runs, job):
     """As whoever forges a checksum would: the arrays themselves are looked at too."""
-    from forebay.wave.job.workspace.seal import seal_archive
+    from forebay.wave.files.seal import seal_archive
 
     workspace = Workspace(job.output.directory)
     path, about = workspace.path(1), {"job": workspace.identity, "shot": 1, "run": ""}
