@@ -121,6 +121,17 @@ def test_derivatives_with_respect_to_the_vector_are_exact(smooth):
             assert unknowns.model_at(limit).velocity[~fixed] == pytest.approx(bound, rel=1e-12)
 
 
+def test_what_is_a_fluid_everywhere_is_no_unknown():
+    rock = smooth_rock()
+    model = replace(rock, vs=np.zeros_like(rock.vs), max_vel=4000.0)
+    unknowns = Unknowns(model, bounds_of(model, None, 500.0), None, 0.0, None)
+    owed = {name: np.ones(rock.grid.shape) for name in ("vp", "vs", "rho")}
+    unit = unknowns.scale(owed)
+    low, high = unknowns.bounds()
+    changed = unknowns.model_at(np.clip(-unknowns.slope(np.zeros(unknowns.size), owed) / unit, low, high))
+    assert (changed.vs == 0).all() and (changed.vp < model.vp).all() and np.isfinite([low, high]).all()
+
+
 def test_the_first_step_changes_no_value_much():
     model = inversion_setups.start()
     unknowns = Unknowns(model, {"velocity": BOUNDS}, None, 0.0, None)

@@ -41,7 +41,8 @@ class Unknowns:
         free = np.ones(model.grid.shape, bool) if fixed is None else ~fixed
         self._free = {name: free & (values > 0) for name, values in self._start.items()}  # a fluid stays one
         weight = np.ones(model.grid.shape) if light is None else balance(light)
-        self._weights = {name: weight * np.abs(values).max() for name, values in self._start.items()}
+        self._sizes = {name: float(values.max()) or 1.0 for name, values in self._start.items()}
+        self._weights = {name: weight * size for name, size in self._sizes.items()}
         self._factor = 1.0
         self.size = len(self._start) * weight.size
 
@@ -56,8 +57,7 @@ class Unknowns:
         if not length:
             return 1.0
         step = self._step(slope / length)
-        most = max(np.abs(step[name]).max() / np.abs(start).max() for name, start in self._start.items())
-        self._factor = FIRST / most
+        self._factor = FIRST / max(np.abs(step[name]).max() / size for name, size in self._sizes.items())
         return length * self._factor
 
     def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
