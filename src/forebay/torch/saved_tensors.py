@@ -147,7 +147,7 @@ class TensorStore:
     """
 
     def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
-        self.mover = mover
+        self.mover, self.least = mover, max(1, min_bytes)
         self.metrics = Metrics(title="saved tensors")
         self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
         self.held = 0
@@ -156,7 +156,6 @@ class TensorStore:
         """bytes beside them that somebody else counts"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
-        self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers, self._peak = 0, 0
@@ -206,7 +205,7 @@ class TensorStore:
         """Tell whether a tensor is one that may be moved."""
         if type(tensor) is not torch.Tensor or tensor.layout is not _STRIDED or tensor.is_nested:
             return False  # parameters most of all
-        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
+        if tensor.untyped_storage().nbytes() < self.least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):

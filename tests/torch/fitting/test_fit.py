@@ -43,10 +43,7 @@ from forebay.torch import fit, plan_of, unfit  # noqa: E402
 from forebay.torch.fit import _of  # noqa: E402
 from forebay.torch.fitting import device_tools, shapes  # noqa: E402
 from forebay.torch.fitting.blocks import find  # noqa: E402
-from forebay.torch.fitting.record import device_of  # noqa: E402
 from forebay.torch.mover import mover_for  # noqa: E402
-from forebay.torch.replay.frame import Frame  # noqa: E402
-from forebay.torch.replay.module_state import ModuleState  # noqa: E402
 
 
 def needs(kind):
@@ -147,20 +144,6 @@ def test_saved_bytes_on_the_device_follow_the_plan():
     gc.collect()
     store.collect()
     assert store.held == 0 and store.mover.room.used == 0
-
-
-def test_costly_outputs_are_let_go_as_they_are_given_again():
-    for retained in (False, True):
-        torch.manual_seed(0)
-        block = nn.Sequential(nn.Linear(8, 64), nn.Dropout(0.5), nn.Linear(64, 8), nn.GELU())  # dropout saves a mask
-        x = torch.randn(4, 8, requires_grad=True)
-        frame = Frame(block.forward, ModuleState(block), x.device, wanted=frozenset({0, 1}))
-        loss = frame.run((x,), {}).sum()
-        assert set(frame._outputs) == {0, 1}
-        (first,) = torch.autograd.grad(loss, x, retain_graph=retained)
-        assert set(frame._outputs) == ({0, 1} if retained else set())
-        if retained:
-            assert torch.equal(torch.autograd.grad(loss, x)[0], first)
 
 
 def test_a_batch_that_the_caller_holds_is_not_moved_as_that_would_free_nothing():
@@ -526,10 +509,13 @@ def test_a_class_that_copies_its_attributes_by_itself_is_refused():
 
 
 def test_a_block_computes_where_its_parameters_are_whatever_comes_first():
-    lengths, layer = torch.ones(3), nn.Linear(2, 2, device="meta")
-    assert device_of([lengths], layer.parameters()).type == "meta"
-    assert device_of([lengths, torch.ones(2, device="meta")], []).type == "meta"
-    assert device_of([lengths], nn.Linear(2, 2).parameters()).type == device_of([], []).type == "cpu"
+    class Late(MLP):
+        def forward(self, lengths):
+            return super().forward(torch.zeros(len(lengths), 8, device="meta"))
+
+    model = fit(nn.ModuleList([Late(), Late()]).to("meta"), AMPLE)
+    with pytest.raises(BudgetError, match="not on meta"):
+        model[0](torch.ones(3))
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):

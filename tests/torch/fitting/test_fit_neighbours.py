@@ -413,7 +413,7 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
 
 def sizes(budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
+    records = [BlockRecord(f"{n}", n, (), saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
     return [len(group) for group in neighbours.groups(records, budget).values()]
 
 

@@ -23,7 +23,7 @@ from tests.torch.models import deterministic as deterministic  # noqa: E402
 from torch import nn  # noqa: E402
 
 from forebay.torch import fit  # noqa: E402
-from forebay.torch.replay import buffers  # noqa: E402
+from forebay.torch.replay import module_state  # noqa: E402
 
 
 @pytest.mark.parametrize("choice", EXACT)
@@ -229,7 +229,7 @@ def test_large_buffers_that_are_read_may_not_change_before_backward(monkeypatch)
         def forward(self, x):
             return super().forward(x * self.scale)
 
-    monkeypatch.setattr(buffers, "SMALL", 0)
+    monkeypatch.setattr(module_state, "SMALL", 0)
     model, _ = pair(Scaled)
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)

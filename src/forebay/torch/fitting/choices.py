@@ -84,7 +84,7 @@ def block_of(
     if not record.spans and forced is None and not record.refused:
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(BlockChoice("recompute"),))
-    kept = bool(record.outputs)
+    kept = bool(record.facts.outputs)
     if record.refused:
         keep = BlockChoice("keep", kept=record.saved + record.loose, keeps_output=kept)
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(keep,))

@@ -10,7 +10,7 @@ from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
 from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose
-from forebay.torch.fitting.timings import read_first_iteration, read_run, total_seconds
+from forebay.torch.fitting.timings import PlanRun, StepTiming, guessed_timing, total_seconds, treated_timing
 from forebay.torch.gauge import HostGauge
 from forebay.torch.saved_tensors import Entry, GraphToken
 
@@ -27,17 +27,7 @@ class IterationKey(NamedTuple):
 
 
 class IterationClock:
-    """Times an iteration and the blocks in it.
-
-    Parameters
-    ----------
-    gauge
-        Reads moments.
-    before
-        What the model did before its first block, by its first and last moment.
-    start
-        When the first block began.
-    """
+    """Times an iteration and the blocks in it: `before`, from its first moment to its last, is what the model did."""
 
     def __init__(self, gauge: HostGauge, before: tuple[Any, Any], start: Any) -> None:
         self.gauge, self._before, self._start = gauge, before, start
@@ -202,17 +192,7 @@ def within(signature: Signature, larger: Signature) -> bool:
 
 
 def learn(iteration: Iteration, base: int, budget: int) -> None:
-    """Read the times of an iteration that has ended, once.
-
-    Parameters
-    ----------
-    iteration
-        What has ended.
-    base
-        Bytes of the device before the first block of the current iteration.
-    budget
-        Bytes of the device.
-    """
+    """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
     profile, clock = iteration.profile, iteration.clock
     if clock is None or clock.end is None:
         return
@@ -225,7 +205,8 @@ def learn(iteration: Iteration, base: int, budget: int) -> None:
             _learn_measured(iteration, clock, outside, base, budget)
     elif profile.measured is not None and iteration.as_planned and iteration.backward.count == profile.measured.passes:
         names = iteration.plan.names
-        run = read_run(profile.measured.timing, iteration.records, names, clock.gauge, (total, outside))
+        rows = zip(profile.measured.timing.blocks, iteration.records, names, strict=True)
+        run = PlanRun(total, tuple(treated_timing(*row, clock.gauge) for row in rows), outside)
         profile.runs.setdefault(names, []).append(run)
 
 
@@ -234,7 +215,7 @@ def _learn_measured(iteration: Iteration, clock: IterationClock, outside: float,
     find_loose(iteration.records)
     find_costly(iteration.records, clock.gauge)
     records = profile.with_known(iteration.records)
-    timing = read_first_iteration(records, clock.gauge, outside)
+    timing = StepTiming(tuple(guessed_timing(record, clock.gauge) for record in records), outside)
     profile.take(MeasuredStep(records, timing, iteration.base, iteration.backward.count))
     profile.plan_base = max(base, iteration.base)
     if profile.together is None:

@@ -13,10 +13,9 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from forebay.torch.fitting.blocks import ENOUGH, Patch, compiled
-from forebay.torch.fitting.fitted_block import FittedBlock
+from forebay.torch.fitting.blocks import ENOUGH, Patch
 from forebay.torch.fitting.record import BlockRecord
-from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.replay.block import FittedBlock, compiled
 
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
@@ -78,7 +77,7 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
 
     Examples
     --------
-    >>> records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
+    >>> records = [BlockRecord(f"{n}", n, (), saved=10, follows=n > 0) for n in range(40)]
     >>> groups(records, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(records[:16], 10_000)
     (True, {})
     """
@@ -141,4 +140,4 @@ def group_of(blocks: Sequence[FittedBlock]) -> FittedBlock:
         return value
 
     module = nn.Sequential(*(block.module for block in blocks))
-    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, ModuleState(module), module, len(blocks))
+    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, module, len(blocks))

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.fitted_block import FittedBlock
 from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.fitting.timings import PlanRun, StepTiming, corrected
+from forebay.torch.replay.block import FittedBlock
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""

@@ -1,9 +1,8 @@
 """What one iteration tells of a block: seconds, bytes saved, the costly part of it, and the peaks around it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -11,19 +10,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.torch.gauge import HostGauge
+from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import CostlyOperation, Share, shares_of
-
-
-def device_of(tensors: Iterable[torch.Tensor], parameters: Iterable[torch.Tensor]) -> torch.device:
-    """Tell where a block computes: on the first GPU among its inputs and parameters, and on the host if there is none.
-
-    An input that is on the host, such as lengths, does not mean that the block is.
-    """
-    for tensor in chain(tensors, parameters):
-        if not tensor.is_cpu:
-            return tensor.device
-    return torch.device("cpu")
-
+from forebay.torch.replay.frame import ReplayFacts
 
 Signature = tuple[Any, ...]
 
@@ -41,7 +30,6 @@ class BlockRecord:
     module: int
     """the identity of the module, or of those that it is made of"""
     signature: Signature
-    compiled: bool
     kind: tuple[Any, ...] = ()
     """what blocks that are alike have in common"""
     count: int = 1
@@ -74,14 +62,12 @@ class BlockRecord:
     """whether its inputs are given to no other block"""
     follows: bool = False
     """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
-    outputs: frozenset[int] = frozenset()
-    """the numbers of saved tensors that are the block's output"""
+    facts: ReplayFacts = field(default_factory=ReplayFacts)
+    """what those that run it again have to know"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
     refused: bool = False
     """whether it computes other values when it is run again, so that it has to be kept"""
-    rereads: bool = False
-    """whether a function reads what it saved more than once, each time all of it"""
     operations: list[CostlyOperation] = field(default_factory=list)
     """costly ones whose outputs are worth keeping"""
     operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
@@ -98,9 +84,11 @@ class BlockRecord:
     peak_after: int = 0
     peak_backward: int = 0
 
-    def note_reread(self) -> None:
-        """Take note that a saved tensor was read more than once."""
-        self.rereads = True
+
+def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
+    """Begin the record of a call of a block with these tensors."""
+    given = signature(tensors)
+    return BlockRecord(block.name, block.identity, given, (block.kind, given), block.count)
 
 
 def find_loose(records: list[BlockRecord]) -> None:

@@ -48,12 +48,8 @@ class PlanRun:
     """seconds of what is around the blocks"""
 
 
-def read_first_iteration(records: Sequence[BlockRecord], gauge: HostGauge, outside: float) -> StepTiming:
-    """Read the iteration that recomputed every block and looked into it."""
-    return StepTiming(tuple(_guessed(record, gauge) for record in records), outside)
-
-
-def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+def guessed_timing(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+    """Read a block in the iteration that recomputed it and looked into it."""
     encode, decode = total_seconds(gauge, record.encode), total_seconds(gauge, record.decode)
     forward = gauge.seconds(*record.forward) if record.forward else 0.0
     if not record.spans:
@@ -79,20 +75,8 @@ def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
     return BlockTiming(first, backward, extra)
 
 
-def read_run(
-    first: StepTiming,
-    records: Sequence[BlockRecord],
-    names: Sequence[str],
-    gauge: HostGauge,
-    seconds: tuple[float, float],
-) -> PlanRun:
-    """Read an iteration in which blocks were treated as a plan says, with its seconds and those around its blocks."""
-    rows = zip(first.blocks, records, names, strict=True)
-    blocks = tuple(_treated_timing(guess, record, name, gauge) for guess, record, name in rows)
-    return PlanRun(seconds[0], blocks, seconds[1])
-
-
-def _treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
+def treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
+    """Read a block in an iteration with a plan, in which it had a treatment of this name."""
     forward = gauge.seconds(*record.forward) if record.forward else guess.forward
     if not record.spans:
         return None if guess.backward else TreatedTiming(name, forward)
@@ -106,22 +90,10 @@ Sample = tuple[float, float, float]
 
 
 def corrected(first: StepTiming, kinds: Sequence[Hashable], runs: Sequence[PlanRun]) -> StepTiming:
-    """Correct what the first iteration told by what was timed since.
+    """Correct what the first iteration told by runs with plans; blocks are alike whose kinds are.
 
-    Parameters
-    ----------
-    first
-        What the iteration without a plan told.
-    kinds
-        What blocks that are alike have in common.
-    runs
-        Iterations with a plan.
-
-    Returns
-    -------
-    StepTiming
-        A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
-        first iteration told, multiplied by what this was wrong by for others.
+    A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the first
+    iteration told, multiplied by what this was wrong by for others.
 
     Examples
     --------

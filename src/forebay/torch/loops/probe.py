@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -13,7 +12,7 @@ from forebay.engine.recorded import Recording
 from forebay.errors import StateError
 from forebay.torch.execution_context import Autocast, random_untouched, shared_random
 from forebay.torch.loops.arguments import LoopArguments
-from forebay.torch.loops.module_buffers import ModuleBuffers
+from forebay.torch.loops.captured_state import ModuleBuffers
 from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
 from forebay.torch.loops.steps import Steps
 from forebay.torch.mover import storage_of
@@ -22,17 +21,11 @@ REPEATS, ENOUGH = 5, 0.2
 """How often a call is timed, and the seconds after which it is enough."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What the first steps showed."""
+def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> tuple[bool, Recording]:
+    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were.
 
-    in_place: bool
-    """that a step changes the tensors of its state"""
-    recording: Recording
-
-
-def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
-    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
+    Tells whether a step changes the tensors of its state, and what recordings need and cost.
+    """
     autocast = Autocast.now(steps.form.device)
     values, inputs, leaves = loop_arguments.values, loop_arguments.inputs, loop_arguments.params.stand_ins()
     arguments = loop_arguments.params.build(leaves)
@@ -61,7 +54,7 @@ def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Modu
         one_step = _seconds(lambda: _back(recorded(1)), steps.form.device)
         both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
     each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
-    return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+    return in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each)
 
 
 @torch.no_grad()

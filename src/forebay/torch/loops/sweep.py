@@ -10,10 +10,10 @@ from torch import Tensor
 from forebay.errors import StateError
 from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.outputs import OutputForm, put
 from forebay.torch.loops.probe import check_leaves
 from forebay.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
 from forebay.torch.loops.steps import Steps
+from forebay.torch.loops.trees import OutputForm, put
 from forebay.torch.mover import storage_of
 
 

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
 from forebay.torch.execution_context import NOTHING, Autocast, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments
+from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
-from forebay.torch.replay.module_state import ModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor
 
 
@@ -37,62 +39,54 @@ class DroppedTensor:
         self.tensor: torch.Tensor | None = None
 
 
+@dataclass(slots=True)
+class ReplayFacts:
+    """What weighed frames find out of a block for those that follow."""
+
+    outputs: frozenset[int] = frozenset()
+    """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
+    rereads: bool = False
+    """whether a function reads what it saved more than once: all stays, once given, until autograd lets go of it"""
+
+
 class Frame:
     """A call of a block.
 
     Parameters
     ----------
-    call
-        The block's own forward.
-    module_state
-        Its parameters, buffers and modes.
-    device
-        Where it computes.
+    block, device
+        What is called, and where it computes.
+    refuse
+        Told why the block cannot be run again as it was.
+    facts
+        Filled where the frame is weighed: by an iteration that measures.
+    watch
+        Called with the frame around a second run: a context manager that measures it.
     keep_input
         Keeps a tensor that it was given.
     wanted, keep_output
         The numbers of the costly operations whose outputs are kept, and how.
-    watch
-        Called with the frame around a second run: a context manager that measures it.
-    ends
-        The numbers of saved tensors that are its output: after these there is nothing to leave out of a second run.
-    weighed
-        Whether it will be asked for these.
-    lasting
-        Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
-    on_reread
-        Told when a tensor is asked for that is there because it lasts.
-    on_hidden
-        Told when a second run has computed other values, and whether its attributes explain that.
-    compiled
-        Whether torch.compile made the call: it would trace what is called from inside.
     """
 
     def __init__(
         self,
-        call: Callable[..., Any],
-        module_state: ModuleState,
+        block: FittedBlock,
         device: torch.device,
+        refuse: Callable[[str], None],
+        facts: ReplayFacts,
+        weighed: bool = False,
+        watch: "Callable[[Frame], Any] | None" = None,
         keep_input: Keep = KeptTensor,
         wanted: frozenset[int] = frozenset(),
         keep_output: Keep = KeptTensor,
-        watch: "Callable[[Frame], Any] | None" = None,
-        ends: frozenset[int] = frozenset(),
-        weighed: bool = False,
-        lasting: bool = False,
-        on_reread: Callable[[], None] = lambda: None,
-        on_hidden: Callable[[bool], None] = lambda explained: None,
-        compiled: bool = False,
     ) -> None:
-        self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
+        self._block, self._device, self._refuse, self._facts, self._weighed = block, device, refuse, facts, weighed
         self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
-        self._ends, self._lasting, self._on_reread, self._on_hidden = ends, lasting or weighed, on_reread, on_hidden
         self._outputs: dict[int, KeptOutput] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
-        self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
-        self._weighed = weighed
+        self._storages: list[StorageWeakRef | None] = []  # of these, where it is weighed
         self._samples: Samples | None = None  # of what the first run saved, until they are compared
         self._attributes: Attributes | None = None  # that it had, where it sets any
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
@@ -102,46 +96,46 @@ class Frame:
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run the block for the first time."""
-        self._arguments, turn = CallArguments(args, kwargs, self._keep_input), self._module_state.next_run()
-        self._random = random_state(self._device)
-        self._autocast = Autocast.now(self._device)
-        self._initial = self._module_state.note()
-        state, parts = self._module_state, self._initial.parts
-        if self._weighed or state.sets_attributes:
-            self._attributes = Attributes(parts, plain=not self._weighed)
-        if self._weighed or looked_at(turn, self._device):
-            self._samples = Samples(parts, EVERY[not self._weighed], turn)
+        state, weighed = self._block.module_state, self._weighed
+        self._arguments, turn = CallArguments(args, kwargs, self._keep_input), state.next_run()
+        self._random, self._autocast = random_state(self._device), Autocast.now(self._device)
+        self._initial = state.note(weighed)
+        if weighed or state.sets_attributes:
+            self._attributes = Attributes(self._initial.parts, plain=not weighed)
+        if weighed or looked_at(turn, self._device):
+            self._samples = Samples(self._initial.parts, EVERY[not weighed], turn)
         with self._hooks(self._packing(), self._unpack):
             if not self._wanted:
-                output = self._call(*args, **kwargs)
+                output = self._block.call(*args, **kwargs)
             else:
                 with OutputKeeper(self._wanted, self._keep_output) as keeping:
-                    output = self._call(*args, **kwargs)
+                    output = self._block.call(*args, **kwargs)
                 # Those that the block itself has changed in place are of no use: they are computed again.
                 self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
-        state.look(self._initial)
+        if (buffer := state.changed(self._initial)) is not None:
+            self._refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
             self._samples.end()
-        if self._weighed and self._attributes is not None:
+        if weighed and self._attributes is not None:
             state.sets_attributes = state.sets_attributes or self._attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
-        if self._compiled:
+        if self._block.compiled:  # it would trace what is called from inside
             pack = torch.compiler.disable(pack)  # type: ignore[no-untyped-call]
         return saved_tensors_hooks(pack, unpack)
 
-    def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
-        """Return the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
+    def note_outputs(self, tensors: list[torch.Tensor]) -> tuple[tuple[StorageWeakRef, int], ...]:
+        """Note which saved tensors share memory with these, and return that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
-        storages, self._storages = self._storages or [], None
-        sharing = [
-            (number, storage)
+        storages, self._storages = self._storages, []
+        sharing = {
+            number: storage
             for number, storage in enumerate(storages)
             if storage is not None and storage.cdata in bytes_of
-        ]
-        shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
-        return frozenset(number for number, _ in sharing), tuple(shared.values())
+        }
+        self._facts.outputs = frozenset(sharing)
+        return tuple({storage.cdata: (storage, bytes_of[storage.cdata]) for storage in sharing.values()}.values())
 
     @property
     def saved(self) -> int:
@@ -155,13 +149,13 @@ class Frame:
 
     def _packing(self) -> Callable[[torch.Tensor], int | DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
-        kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
-        samples = self._samples
+        kinds, storages, weighed, strided = self._kinds, self._storages, self._weighed, torch.strided
+        samples, lasting = self._samples, weighed or self._facts.rereads
 
         def pack(tensor: torch.Tensor) -> int | DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
             kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
-            if storages is not None:
+            if weighed:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
             if samples is not None:
@@ -179,7 +173,7 @@ class Frame:
         if isinstance(saved, KeptTensor):
             return saved.tensor()
         if saved.tensor is not None:
-            self._on_reread()
+            self._facts.rereads = True
             return saved.tensor
         tensor = self._value(saved.number)
         if not keeps_graph():
@@ -205,7 +199,7 @@ class Frame:
         same = self._runs_alike(attributes, samples)
         if not same and samples is not None:
             same = asking and self._runs_alike(self._attributes, samples)
-            self._on_hidden(same)
+            self._refuse(hidden_state(same, later=not self._weighed))
         if len(self._values) != len(self._kinds):
             raise RuntimeError(_OTHERWISE)
 
@@ -225,7 +219,7 @@ class Frame:
         try:
             with (
                 self._autocast.replay_context(),
-                self._module_state.for_replay(self._initial),
+                self._block.module_state.for_replay(self._initial),
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self),
                 self._hooks(self._taking(), _refuse),
@@ -233,7 +227,7 @@ class Frame:
             ):
                 set_random_state(self._device, self._random)
                 with suppress(_EnoughError):
-                    self._call(*args, **kwargs)
+                    self._block.call(*args, **kwargs)
         finally:
             set_random_state(self._device, now)
         tensors = [tensor for tensor in self._values if tensor is not None]
@@ -244,7 +238,7 @@ class Frame:
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
-        stops = saved - 1 not in self._ends
+        stops = saved - 1 not in self._facts.outputs
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.

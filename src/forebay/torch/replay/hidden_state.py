@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from forebay.torch.compat import version_of
-from forebay.torch.replay.buffers import SMALL
+from forebay.torch.replay.module_state import SMALL
 
 SAMPLED = 256
 """So many elements of a tensor are compared, at most."""
