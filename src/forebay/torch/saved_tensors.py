@@ -136,15 +136,7 @@ _STRIDED = torch.strided
 
 
 class TensorStore:
-    """The saved tensors of one device.
-
-    Parameters
-    ----------
-    mover
-        Carries storages down and up.
-    min_bytes
-        Smaller storages stay.
-    """
+    """The saved tensors of one device; storages of fewer than `min_bytes` stay."""
 
     def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
         self.mover, self.least = mover, max(1, min_bytes)

@@ -4,19 +4,14 @@ import copy
 import gc
 import io
 import json
-import os
 import pickle
 from weakref import ref
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed  # noqa: E402
-from tests.torch.models import (  # noqa: E402
+import torch
+from tests.torch.cases import crossed
+from tests.torch.models import (
     AMPLE,
     EXACT,
     INPUTS,
@@ -32,18 +27,18 @@ from tests.torch.models import (  # noqa: E402
     problem,
     step,
 )
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from forebay import Budget  # noqa: E402
-from forebay.codec import get  # noqa: E402
-from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
-from forebay.torch import fit, plan_of, unfit  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import device_tools, shapes  # noqa: E402
-from forebay.torch.fitting.blocks import find  # noqa: E402
-from forebay.torch.mover import mover_for  # noqa: E402
+from forebay import Budget
+from forebay.codec import get
+from forebay.errors import BudgetError, CodecError, PlanError
+from forebay.torch import fit, plan_of, unfit
+from forebay.torch.fit import _of
+from forebay.torch.fitting import device_tools, shapes
+from forebay.torch.fitting.blocks import find
+from forebay.torch.mover import mover_for
 
 
 def needs(kind):
@@ -227,11 +222,7 @@ def test_autocast(choice):
 
 @pytest.mark.parametrize(
     ("way", "choice"),
-    [
-        ("module", "recompute"),
-        ("in place", "recompute"),
-        pytest.param("module", "offload", marks=pytest.mark.slow),
-    ],
+    [("module", "recompute"), ("in place", "recompute"), pytest.param("module", "offload", marks=pytest.mark.slow)],
 )
 def test_compiled_blocks(way, choice):
     torch._dynamo.reset()

@@ -3,29 +3,27 @@
 from itertools import count
 
 import pytest
+import torch
+from tests.torch.models import AMPLE, Transformer, problem, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, Transformer, problem, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError  # noqa: E402
-from forebay.planner import Link  # noqa: E402
-from forebay.planner.blocks import Block, BlockChoice, Chain, simulate  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import device_tools, planning  # noqa: E402
-from forebay.torch.fitting.choices import TREATMENTS, BlockTiming, block_of  # noqa: E402
-from forebay.torch.fitting.fitplan import FitPlan  # noqa: E402
-from forebay.torch.fitting.record import BlockRecord  # noqa: E402
-from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import mover_for  # noqa: E402
-from forebay.torch.replay.costly_operations import Share  # noqa: E402
-from forebay.torch.saved_tensors import TensorStore  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError
+from forebay.planner import Link
+from forebay.planner.blocks import Block, BlockChoice, Chain, simulate
+from forebay.torch import fit, plan_of
+from forebay.torch.fit import _of
+from forebay.torch.fitting import device_tools, planning
+from forebay.torch.fitting.choices import TREATMENTS, BlockTiming, block_of
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.gauge import HostGauge
+from forebay.torch.mover import mover_for
+from forebay.torch.replay.costly_operations import Share
+from forebay.torch.saved_tensors import TensorStore
 
 LEAST = 10**9
 """Bytes of the device when all blocks are recomputed."""

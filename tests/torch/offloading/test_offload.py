@@ -6,17 +6,15 @@ import threading
 import weakref
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError, CodecError  # noqa: E402
-from forebay.torch import offload, release  # noqa: E402
-from forebay.torch.offload import _call_sites  # noqa: E402
-from forebay.torch.offloading import keeper as keeper_module  # noqa: E402
-from forebay.torch.offloading.order import fetch_order, to_move  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError, CodecError
+from forebay.torch import offload, release
+from forebay.torch.offload import _call_sites
+from forebay.torch.offloading import keeper as keeper_module
+from forebay.torch.offloading.order import fetch_order, to_move
 
 HOST = "100MB"
 

@@ -1,28 +1,23 @@
 """`fit`: blocks that change tensors and buffers as they run, and blocks that others run again."""
 
 import copy
-import os
 from contextlib import nullcontext
 from weakref import ref
 
 import numpy as np
 import pytest
+import torch
+from tests.torch.cases import crossed
+from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, pair, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed  # noqa: E402
-from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, pair, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import PlanError  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.replay import module_state  # noqa: E402
+from forebay import Budget
+from forebay.errors import PlanError
+from forebay.torch import fit, plan_of
+from forebay.torch.replay import module_state
 
 COSTLY = ["keep costly, recompute the rest", "offload costly, recompute the rest"]
 RECOMPUTING = ["recompute", *COSTLY]

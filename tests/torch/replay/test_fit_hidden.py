@@ -6,15 +6,13 @@ import warnings
 from typing import ClassVar
 
 import pytest
+import torch
+from tests.torch.models import AMPLE, MLP, equal, pair, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
+from forebay import Budget
+from forebay.torch import fit, plan_of
 
 
 class Drawing(MLP):

@@ -68,18 +68,9 @@ class BlockTiming:
 def block_of(
     record: BlockRecord, timed: BlockTiming, peaks: tuple[int, int, int], host: bool, forced: str | None
 ) -> Block:
-    """Describe a block to the planner.
+    """Describe a block to the planner: `peaks` are bytes in its forward, after it, and in its backward.
 
-    Parameters
-    ----------
-    record, timed
-        What was measured.
-    peaks
-        Bytes of the device in its forward, after it, and in its backward, when all blocks are recomputed.
-    host
-        Whether there is host memory to move to.
-    forced
-        The only treatment allowed, if one was asked for.
+    All blocks are recomputed then. `host` tells whether there is memory to move to, `forced` the only choice allowed.
     """
     if not record.spans and forced is None and not record.refused:
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
@@ -90,10 +81,7 @@ def block_of(
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(keep,))
     saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
     staying = record.stays + record.loose
-    choices = [
-        BlockChoice("keep", kept=saved + record.loose, keeps_output=kept),
-        BlockChoice("recompute"),
-    ]
+    choices = [BlockChoice("keep", kept=saved + record.loose, keeps_output=kept), BlockChoice("recompute")]
     for name, share in record.costly.items():
         if share.nbytes < WORTH * saved:
             choices.append(BlockChoice(f"keep {name}, recompute the rest", kept=share.nbytes))

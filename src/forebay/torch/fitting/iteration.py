@@ -113,8 +113,6 @@ class Iteration:
     """of its blocks so far"""
     places: list[int | None] = field(default_factory=list)
     """which blocks of the plan these are; None for those that were not measured"""
-    input_storages: set[int] = field(default_factory=set)
-    """the storages that blocks were given"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
     gone: int = 0

@@ -77,7 +77,7 @@ def _note_inputs(
     """Note what a block is given that none before was, and whether no other is given it."""
     outside = bytes_by_storage(filter(from_outside, tensors))
     outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
-    earlier = iteration.input_storages
+    earlier = frozenset().union(*(other.input_storages for other in iteration.records))
     record.input_storages = frozenset(bytes_of)
     record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
     record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
@@ -85,7 +85,6 @@ def _note_inputs(
     for other in iteration.records:
         if other.input_storages & record.input_storages:  # moving it for one would not free it
             record.lone = other.lone = False
-    iteration.input_storages |= record.input_storages
 
 
 def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
@@ -109,12 +108,7 @@ class BlockMeasurement:
     """Measures a block while it runs again."""
 
     def __init__(
-        self,
-        tools: DeviceTools,
-        block: FittedBlock,
-        record: BlockRecord,
-        inputs: set[int],
-        tell: Callable[[str], None],
+        self, tools: DeviceTools, block: FittedBlock, record: BlockRecord, inputs: set[int], tell: Callable[[str], None]
     ) -> None:
         self._tools, self._block, self._record, self._inputs, self._tell = tools, block, record, inputs, tell
         self._weighed_storages: dict[int, StorageWeakRef] = {}

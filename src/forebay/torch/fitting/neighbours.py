@@ -68,12 +68,7 @@ def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: Blo
 def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
-    Parameters
-    ----------
-    records
-        What was measured of each block.
-    budget
-        Bytes of the device, without those that have been taken since by others, as optimizers do.
+    The budget is without the bytes that have been taken since by others, as optimizers do.
 
     Examples
     --------

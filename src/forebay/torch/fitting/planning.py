@@ -50,18 +50,10 @@ class FitPlanner:
     room: SlabHeap
     """of the host, which a plan may need more of"""
 
-    def advance(self, profile: Profile, base: int) -> bool:
-        """Have the iteration that begins follow the plan that is due; tell whether that is a new one.
-
-        Parameters
-        ----------
-        profile
-            What was measured.
-        base
-            Bytes of the device that are in use.
-        """
+    def advance(self, profile: Profile, base: int) -> None:
+        """Have the iteration that begins follow the plan that is due, with so many bytes of the device in use."""
         if profile.phase is FitPhase.MEASURE:
-            return False
+            return
         assert profile.measured is not None
         grown = base > profile.plan_base + GROWTH
         if grown:
@@ -77,11 +69,9 @@ class FitPlanner:
                 raise
             profile.measure_anew()  # they may fit one by one
             profile.measured, profile.together = None, {}
-            return True
-        if plan is None:
-            return False
-        self._follow(profile, plan)
-        return True
+            return
+        if plan is not None:
+            self._follow(profile, plan)
 
     def _due(self, profile: Profile, grown: bool) -> FitPlan | None:
         """Return the plan that is to be followed from now on; None where it is the one that there is."""

@@ -7,7 +7,6 @@ from enum import Enum
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.fitting.timings import PlanRun, StepTiming, corrected
-from forebay.torch.replay.block import FittedBlock
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""
@@ -54,8 +53,6 @@ class Profile:
     """bytes that an iteration took above what its plan foresaw, at most"""
     together: dict[int, tuple[int, ...]] | None = None
     """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
-    groups: dict[int, FittedBlock] = field(default_factory=dict)
-    """these as one, where they have been called"""
     strangers: int = 0
     """iterations in a row with blocks that were not measured"""
     anew: int = 0
@@ -76,8 +73,7 @@ class Profile:
     def measure_anew(self) -> None:
         """Have the next iteration measured; what was measured before is compared with it."""
         self.phase, self.plan, self.runs = FitPhase.MEASURE, None, {}
-        self.together, self.groups = None, {}
-        self.begun, self.strangers = 0, 0
+        self.together, self.begun, self.strangers = None, 0, 0
         self.anew += 1
 
     def with_known(self, records: Sequence[BlockRecord]) -> Sequence[BlockRecord]:

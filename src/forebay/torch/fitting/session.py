@@ -141,12 +141,12 @@ class FittingSession:
         members = modules[at : at + len(wanted)]
         if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
             return None
-        groups = iteration.profile.groups
-        if id(first.module) not in groups:
+        group = self._profiles.groups.get(wanted)
+        if group is None:
             if not all(identity in self.blocks for identity in wanted):
                 return None
-            groups[id(first.module)] = group_of([self.blocks[identity] for identity in wanted])
-        return iteration, groups[id(first.module)], tensors
+            group = self._profiles.groups[wanted] = group_of([self.blocks[identity] for identity in wanted])
+        return iteration, group, tensors
 
     # Iterations.
 

@@ -49,14 +49,7 @@ class Sweep:
     """The two callbacks of a reversal. It does not know the reversal, so that giving up the one frees the other."""
 
     def __init__(
-        self,
-        steps: Steps,
-        chunk: int,
-        inputs: Sequence[Tensor],
-        params: Params,
-        notes: Notes,
-        *,
-        first: bool,
+        self, steps: Steps, chunk: int, inputs: Sequence[Tensor], params: Params, notes: Notes, *, first: bool
     ) -> None:
         self._steps, self._chunk, self._inputs, self._params = steps, chunk, inputs, params
         self._first = first

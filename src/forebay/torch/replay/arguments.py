@@ -108,12 +108,7 @@ class Input:
 class CallArguments:
     """The arguments of a call, to be given again: tensors kept in some way, in containers made anew.
 
-    Parameters
-    ----------
-    args, kwargs
-        The arguments.
-    keep
-        Keeps a tensor; one that is there twice is one again, as queries, keys and values often are.
+    A tensor that is there twice is one again, as queries, keys and values often are.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:

@@ -52,20 +52,9 @@ class ReplayFacts:
 class Frame:
     """A call of a block.
 
-    Parameters
-    ----------
-    block, device
-        What is called, and where it computes.
-    refuse
-        Told why the block cannot be run again as it was.
-    facts
-        Filled where the frame is weighed: by an iteration that measures.
-    watch
-        Called with the frame around a second run: a context manager that measures it.
-    keep_input
-        Keeps a tensor that it was given.
-    wanted, keep_output
-        The numbers of the costly operations whose outputs are kept, and how.
+    `refuse` is told why the block cannot be run again as it was. An iteration that measures has it `weighed`, which
+    fills the facts. `watch` is called with the frame around a second run. `wanted` are the numbers of the costly
+    operations whose outputs are kept.
     """
 
     def __init__(
