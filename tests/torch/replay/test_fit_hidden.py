@@ -3,6 +3,7 @@
 import itertools
 import random
 import warnings
+from collections import deque
 from typing import ClassVar
 
 import pytest
@@ -73,6 +74,21 @@ class Afterwards(Counting):
     def forward(self, x):
         self.inner.calls += 1
         return MLP.forward(self, x) / self.inner.calls
+
+
+class Collecting(MLP):
+    """Counts in containers, for what autograd saves nothing of, and remembers what others read."""
+
+    def __init__(self):
+        super().__init__()
+        self.means, self.calls, self.losses = [], {"all": [0]}, deque(maxlen=9)
+
+    def forward(self, x):
+        self.means.append(x.detach().mean())
+        self.calls["all"][0] += 1
+        x = super().forward(x)
+        self.losses.append(x.square().mean())
+        return x / (1 + len(self.means) * self.calls["all"][0])
 
 
 HIDDEN = [Drawing, Fading, Averaging, Counting, Alternating]
@@ -170,6 +186,19 @@ def test_what_a_block_only_remembers_is_no_hidden_state():
             assert equal(step(model, x), step(plain, x))
     assert set(plan_of(model).choices.values()) == {"recompute"}
     assert model[0].inner.calls == 4 and torch.equal(model[0].inner.total, plain[0].inner.total)
+
+
+@pytest.mark.parametrize("choice", [None, "recompute"])
+def test_what_a_block_collects_is_collected_once(choice):
+    model, plain = pair(Collecting)
+    fit(model, AMPLE, choice=choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (32, 32, 16, 32):
+            x = torch.randn(rows, 8)
+            assert equal(step(model, x), step(plain, x))
+    assert len(model[0].means) == len(model[0].losses) == model[0].calls["all"][0] == 4
+    assert set(plan_of(model).choices.values()) == {choice or "keep"}
 
 
 def test_what_is_kept_is_part_of_the_plan():
