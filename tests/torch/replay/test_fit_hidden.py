@@ -170,6 +170,39 @@ def test_what_a_block_keeps_where_nobody_looks_is_told_of_the_iteration_too():
     assert plan_of(model).choices["1"] == "keep"
 
 
+@pytest.mark.parametrize("choice", [None, "recompute"])
+@pytest.mark.parametrize("ahead", [0, 1], ids=["an object", "a closure"])
+def test_what_only_shows_in_what_a_block_gives_is_told_where_nobody_can_put_it_back(ahead, choice):
+    class Object:
+        calls = 0
+
+    def made():
+        thing = Object()
+
+        def count():
+            thing.calls += 1
+            return thing.calls
+
+        class Scaling(MLP):
+            def __init__(self):
+                super().__init__()
+                self.thing, self.count = (None, count) if ahead else (thing, lambda: None)
+
+            def forward(self, x):
+                self.count() if ahead else setattr(self.thing, "calls", self.thing.calls + 1)
+                return super().forward(x) / thing.calls
+
+        return mixed(Scaling)
+
+    model, plain = made(), made()
+    fit(model, AMPLE, blocks=["0", "1", "2"], choice=choice)
+    x = torch.randn(32, 8)
+    with pytest.warns(UserWarning, match=r"block \(1\) computes other values.*its state is a run ahead"):
+        assert equal(step(model, x), step(plain, x))
+    step(model, x)
+    assert plan_of(model).choices["1"] == "keep"
+
+
 def test_what_a_block_only_remembers_is_no_hidden_state():
     class Remembering(Afterwards):
         def forward(self, x):

@@ -123,17 +123,28 @@ class BlockMeasurement:
             yield
             record.replay_spans.append((start, gauge.mark()))
             return
-        frame.on_saved = self._take
-        if self._block.compiled:
+        watching, tail = OperationWatch(gauge.mark, lambda: frame.count), None
+        last = None if frame.saved - 1 in record.facts.outputs else frame.saved - 1
+
+        def take(number: int, tensor: torch.Tensor) -> None:
+            nonlocal tail
+            self._take(number, tensor)
+            if number == last:  # what comes now is run for its results alone, in this iteration and no other
+                watching.ended = True
+                tail, record.peak_backward = gauge.mark(), max(record.peak_backward, gauge.peak())
+
+        frame.on_saved = take
+        with NOTHING if self._block.compiled else watching:
             yield
-        else:
-            with OperationWatch(gauge.mark, lambda: frame.count) as watching:
-                yield
-            self._note_costly(watching)
-            if watching.checkpointed:
-                self._tell(CHECKPOINTS_INSIDE)
-        record.replay_spans.append((start, gauge.mark()))
         frame.on_saved = None
+        end = gauge.mark()
+        record.replay_spans.append((start, end))
+        if tail is not None:
+            record.tail.append((tail, end))
+            gauge.peak()
+        self._note_costly(watching)
+        if watching.checkpointed:
+            self._tell(CHECKPOINTS_INSIDE)
         self._weighed_storages.clear()
 
     def weigh(self) -> Callable[[torch.Tensor], KeptTensor]:

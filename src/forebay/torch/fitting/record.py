@@ -40,6 +40,8 @@ class BlockRecord:
     """of its second run, and of one more for each further backward pass"""
     spans: list[tuple[Any, Any]] = field(default_factory=list)
     """of its backward; none where the loss did not need it"""
+    tail: list[tuple[Any, Any]] = field(default_factory=list)
+    """of the end of a second run, behind all that is needed"""
     waits: list[tuple[Any, Any]] = field(default_factory=list)
     """of these, in which the computation waited for copies, but for those of a second run"""
     replay_waits: list[tuple[Any, Any]] = field(default_factory=list)

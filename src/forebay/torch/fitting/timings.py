@@ -58,9 +58,10 @@ def guessed_timing(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of those that run again is taken from it.
     passes = len(record.replay_spans)
-    replay = total_seconds(gauge, record.replay_spans) - encode - decode
+    aside = encode + decode + total_seconds(gauge, record.tail)
+    replay = total_seconds(gauge, record.replay_spans) - aside
     first = min(forward, replay / passes) if passes else forward
-    watched = gauge.seconds(*record.replay_spans[0]) - encode - decode if passes else 0.0
+    watched = gauge.seconds(*record.replay_spans[0]) - aside if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
     for name, share in record.costly.items():

@@ -13,7 +13,7 @@ from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
 from forebay.torch.execution_context import NOTHING, Autocast, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
-from forebay.torch.replay.arguments import CallArguments
+from forebay.torch.replay.arguments import CallArguments, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
@@ -80,6 +80,8 @@ class Frame:
         self._attributes: Attributes | None = None  # that it had, where it sets any
         self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
         self._versions: list[int] = []  # of these, when they were saved
+        self._whole = False  # whether a second run goes on to its end, where what it gives is compared
+        self._results_alike = True
         self.on_saved: Callable[[int, torch.Tensor], None] | None = None
         """told of every tensor that a second run saves"""
 
@@ -104,7 +106,7 @@ class Frame:
         if (buffer := state.changed(self._initial)) is not None:
             self._refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
-            self._samples.end()
+            self._samples.end(tensors_in(output) if weighed else [])
         if weighed and self._attributes is not None:
             state.sets_attributes = state.sets_attributes or self._attributes.changed()
         return output
@@ -183,24 +185,30 @@ class Frame:
 
     def _replay(self) -> None:
         samples, self._samples = self._samples, None
-        asking = self._weighed and samples is not None  # whether it depends on what it sets
+        # To ask whether the block depends on what it keeps all of it runs: what it gives may show that alone.
+        asking = self._whole = self._weighed and samples is not None
         attributes = Attributes(self._initial.parts) if asking else self._attributes
         same = self._runs_alike(attributes, samples)
         if not same and samples is not None:
             same = asking and self._runs_alike(self._attributes, samples)
             self._refuse(hidden_state(same, later=not self._weighed))
+        elif asking and not self._results_alike:  # which what it sets may explain: that is put back
+            self._runs_alike(self._attributes, samples)
+            if not self._results_alike:
+                self._refuse(hidden_state(right=False, later=False))
+        self._whole = False
         if len(self._values) != len(self._kinds):
             raise RuntimeError(_OTHERWISE)
 
     def _runs_alike(self, attributes: Attributes | None, samples: Samples | None) -> bool:
         """Run the block with attributes lent, and tell whether it saved what it had saved; hold nothing otherwise."""
         with NOTHING if attributes is None else attributes.lent():
-            alike = self._run_again()
+            alike = self._run_again(samples)
         if not alike:
             self._values = []
         return alike and (samples is None or samples.same(self._values))
 
-    def _run_again(self) -> bool:
+    def _run_again(self, samples: Samples | None) -> bool:
         """Run the block, and tell whether it saved tensors of the same shapes and types."""
         self._values, self._versions = [], []
         now = random_state(self._device)
@@ -216,7 +224,10 @@ class Frame:
             ):
                 set_random_state(self._device, self._random)
                 with suppress(_EnoughError):
-                    self._block.call(*args, **kwargs)
+                    result = self._block.call(*args, **kwargs)
+                    if self._whole and samples is not None:
+                        self._results_alike = samples.same_results(tensors_in(result))
+                    result = None  # before the watch ends
         finally:
             set_random_state(self._device, now)
         tensors = [tensor for tensor in self._values if tensor is not None]
@@ -227,7 +238,7 @@ class Frame:
     def _taking(self) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
-        stops = saved - 1 not in self._facts.outputs
+        stops = saved - 1 not in self._facts.outputs and not self._whole
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.

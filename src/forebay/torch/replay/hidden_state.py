@@ -55,6 +55,7 @@ class Samples:
         self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
         self._samples: dict[int, torch.Tensor] = {}
         self._last: tuple[int, torch.Tensor] | None = None
+        self._results: list[torch.Tensor] = []
 
     def take(self, number: int, tensor: torch.Tensor) -> None:
         """Look at a tensor that is being saved."""
@@ -65,11 +66,17 @@ class Samples:
             self._samples[number] = self._sample(tensor)
         self._last = number, tensor  # until the next comes
 
-    def end(self) -> None:
-        """Look at the last tensor again, and hold none."""
+    def end(self, results: Iterable[torch.Tensor]) -> None:
+        """Look at the last tensor again and at what the block gave, and hold none."""
         if self._last is not None and self._last[0] not in self._samples:
             self._samples[self._last[0]] = self._sample(self._last[1])
         self._last = None
+        self._results = [self._sample(result) for result in results if _is_dense(result)]
+
+    def same_results(self, results: Iterable[torch.Tensor]) -> bool:
+        """Tell whether a second run, where it ran to its end, gave the same values."""
+        now = [self._sample(result) for result in results if _is_dense(result)]
+        return not now or (len(now) == len(self._results) and all(map(_alike, self._results, now)))
 
     def same(self, values: Sequence[torch.Tensor | None]) -> bool:
         """Tell whether what a second run saved has the same values."""
@@ -86,6 +93,10 @@ class Samples:
         steps = [-(-length // each) or 1 for length in tensor.shape]
         spaced = tuple([slice(self._turn % step, None, step) for step in steps])
         return tensor[spaced].reshape(-1).clone()
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
 
 
 def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
