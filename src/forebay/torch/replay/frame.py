@@ -193,7 +193,9 @@ class Frame:
             same = asking and self._runs_alike(self._attributes, samples)
             self._refuse(hidden_state(same, later=not self._weighed))
         elif asking and not self._results_alike:  # which what it sets may explain: that is put back
+            values, versions = self._values, self._versions
             self._runs_alike(self._attributes, samples)
+            self._values, self._versions = values, versions
             if not self._results_alike:
                 self._refuse(hidden_state(right=False, later=False))
         self._whole = False
