@@ -88,7 +88,7 @@ class Entry:
         under_way = self.storage if self.ready is not None else None
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
-        self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
+        self.store.ended.append((self.size if self.storage is not None else 0, 0, self.away, self.ready, under_way))
         free_weak_storage(self.weak)
 
 
@@ -141,7 +141,8 @@ class TensorStore:
     def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
         self.mover, self.least = mover, max(1, min_bytes)
         self.metrics = Metrics(title="saved tensors")
-        self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        self.ended: deque[tuple[int, int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        """of entries, and of what was let through: bytes of either, and what is to be given back"""
         self.held = 0
         """bytes on the device"""
         self.let_through = 0
@@ -183,7 +184,7 @@ class TensorStore:
         self.let(0)
 
     def let(self, nbytes: int) -> None:
-        """Count bytes that stay on the device, or that no longer do."""
+        """Count bytes that stay on the device."""
         self.let_through += nbytes
         if self.held + self.let_through > self._peak:
             self._peak = self.metrics.peak["device"] = self.total
@@ -206,10 +207,11 @@ class TensorStore:
         return plain and tensor.device == self.mover.device
 
     def collect(self) -> None:
-        """Take note of the entries that have ended."""
+        """Take note of what has ended."""
         while self.ended:
-            held, away, ready, under_way = self.ended.popleft()
+            held, let_through, away, ready, under_way = self.ended.popleft()
             self.held -= held
+            self.let_through -= let_through
             if under_way is not None:
                 self._wait("collect: copied", ready)
             if away is not None:

@@ -45,7 +45,7 @@ class _LetThrough:
         """of the last iteration that saved it"""
 
     def __del__(self) -> None:
-        self.keeper.dropped.append(self.nbytes)  # in any thread: the keeper takes note when it is next used
+        self.keeper.store.ended.append((0, self.nbytes, None, None, None))  # in any thread
 
 
 def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
@@ -76,8 +76,6 @@ class Keeper:
         self.store = TensorStore(mover_for(device, budget.host))
         self.turned = False
         """whether something of this iteration has been asked for"""
-        self.dropped: deque[int] = deque()
-        """bytes of storages that were let through and that nobody holds any more"""
         self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
         self._token: Callable[[], GraphToken | None] = _no_token
         self._sizes: list[int] = []
@@ -100,13 +98,12 @@ class Keeper:
             self._moved = to_move(self._sizes, self._order, self._budget - self._most)
             self._learned = self._sizes, self._most
             self._fits = not self._moved
-        self._take_note_of_dropped()
+        self.store.restart()
         self._partly, self._most = False, self.store.let_through
         self._sizes, self._uses, self._entries, self._next = [], [], [], 0
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
         self.turned, self._token = False, _no_token
-        self.store.restart()
 
     def pack(self, tensor: torch.Tensor) -> "Counted | TrackedTensor":
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
@@ -156,8 +153,8 @@ class Keeper:
         nbytes, store = storage.nbytes(), self.store
         if not self._fits and nbytes >= self._least:
             return None
-        if self.dropped:
-            self._take_note_of_dropped()
+        if store.ended:
+            store.collect()
         if store.held + store.let_through + nbytes > self._budget and not self._make_room(nbytes):
             return None
         let = _LetThrough(self, nbytes)
@@ -167,17 +164,10 @@ class Keeper:
             self._most = store.let_through
         return let
 
-    def _take_note_of_dropped(self) -> None:
-        gone = 0
-        while self.dropped:
-            gone += self.dropped.popleft()
-        self.store.let(-gone)
-
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
         if self.store.total + nbytes > self._budget:
             self.store.collect()
-            self._take_note_of_dropped()
         while self.store.total + nbytes > self._budget:
             if not (self.store.settle() or self._evict()):
                 return False
@@ -216,7 +206,6 @@ class Keeper:
         self.turned = True
         self._uses.append(entry.number)
         self.store.collect()
-        self._take_note_of_dropped()
         while self._next < len(self._order):
             number = self._order[self._next]
             ahead = self._entries[number]() if number < len(self._entries) else None
