@@ -19,7 +19,7 @@ from forebay.torch.fit import _of
 from forebay.torch.fitting import device_tools, planning
 from forebay.torch.fitting.choices import TREATMENTS, BlockTiming, block_of
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.fitting.record import BlockBytes, BlockRecord, BlockTimes
 from forebay.torch.gauge import HostGauge
 from forebay.torch.mover import mover_for
 from forebay.torch.replay.costly_operations import Share
@@ -160,9 +160,9 @@ def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grow
 
 
 def test_small_tensors_stay_where_others_move():
-    record = BlockRecord("0", 0, (), spans=[(0, 1)])
-    record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
-    record.costly = {
+    record = BlockRecord("0", 0, (), times=BlockTimes(spans=[(0, 1)]))
+    record.bytes = BlockBytes(saved=1000, stays=10, encoded=510, loose=7)
+    record.facts.costly = {
         "costly": Share(frozenset({0, 1, 2}), 400, 4),
         "1/2 of costly": Share(frozenset({1, 2}), 103, 4),
         "1/4 of costly": Share(frozenset({2}), 3, 3),

@@ -40,7 +40,7 @@ class IterationClock:
         """Let the backward of one block begin, or of none; return that whose backward has ended with it."""
         moment, ended = self.gauge.mark(), self._open
         if ended is not None:
-            ended[0].spans.append((ended[1], moment))
+            ended[0].times.spans.append((ended[1], moment))
         self._open = None if record is None else (record, moment)
         if record is None:
             self.end = moment
@@ -51,13 +51,13 @@ class IterationClock:
         """Time what makes the computation wait for a copy."""
         start = self.gauge.mark()
         yield
-        (self._waits if self._open is None else self._open[0].waits).append((start, self.gauge.mark()))
+        (self._waits if self._open is None else self._open[0].times.waits).append((start, self.gauge.mark()))
 
     def read(self, records: list[BlockRecord]) -> tuple[float, float]:
         """Return the seconds of all of it, and of what is around its blocks."""
         total = self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
-        inside = [record.forward for record in records if record.forward]
-        inside += [span for record in records for span in record.spans]
+        inside = [record.times.forward for record in records if record.times.forward]
+        inside += [span for record in records for span in record.times.spans]
         return total, max(0.0, total - total_seconds(self.gauge, inside + self._waits))
 
 
@@ -171,9 +171,9 @@ class Iteration:
         ended = self.clock.backward_of(record)
         if self.measuring:
             if ended is None:
-                self.records[-1].peak_after = max(self.records[-1].peak_after, gauge_peak)
+                self.records[-1].bytes.peak_after = max(self.records[-1].bytes.peak_after, gauge_peak)
             else:
-                ended.peak_backward = max(ended.peak_backward, gauge_peak)
+                ended.bytes.peak_backward = max(ended.bytes.peak_backward, gauge_peak)
 
 
 def within(signature: Signature, larger: Signature) -> bool:

@@ -39,7 +39,7 @@ def measure(
     """
     gauge = tools.gauge
     if iteration.records:
-        iteration.records[-1].peak_after = gauge.peak()
+        iteration.records[-1].bytes.peak_after = gauge.peak()
     bytes_of = bytes_by_storage(inputs.tensors)
     _note_inputs(iteration, record, bytes_of, inputs.tensors, tools.store.least)
     iteration.records.append(record)
@@ -49,19 +49,19 @@ def measure(
         # Where the device's memory is counted, what is kept is part of every peak.
         with NOTHING if gauge.counts else saved_tensors_hooks(watch.weigh(), methodcaller("tensor")):
             output = block.call(*inputs.args, **inputs.kwargs)
-        record.forward, record.peak_forward = (start, gauge.mark()), gauge.peak()
+        record.times.forward, record.bytes.peak_forward = (start, gauge.mark()), gauge.peak()
         return output
-    frame = Frame(block, block.device(inputs.tensors), refuse, record.facts, weighed=True, watch=watch)
+    frame = Frame(block, refuse, record.facts, weighed=True, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
-    output = frame.run(inputs.args, inputs.kwargs)
-    record.forward = start, gauge.mark()
+    output = frame.run(inputs)
+    record.times.forward = start, gauge.mark()
     if shared_random() != drawn:
         raise RuntimeError(
             f"a block ({block.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: run "
             "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
         )
-    record.peak_forward = gauge.peak()
+    record.bytes.peak_forward = gauge.peak()
     outputs = tensors_in(output)
     if _checkpoints(frame.saved, outputs, inputs.tensors):
         tell(CHECKPOINTS_INSIDE)
@@ -79,8 +79,8 @@ def _note_inputs(
     outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
     earlier = frozenset().union(*(other.input_storages for other in iteration.records))
     record.input_storages = frozenset(bytes_of)
-    record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
-    record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
+    record.bytes.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
+    record.bytes.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
     record.lone = True
     for other in iteration.records:
         if other.input_storages & record.input_storages:  # moving it for one would not free it
@@ -115,13 +115,13 @@ class BlockMeasurement:
         self._last_saved = -1
 
     @contextmanager
-    def __call__(self, frame: Frame) -> Iterator[None]:
+    def __call__(self, frame: Frame) -> Iterator[Callable[[int, torch.Tensor], None] | None]:
         """Be around a second run; only the first of an iteration is looked into."""
         record, gauge = self._record, self._tools.gauge
         start = gauge.mark()
-        if record.replay_spans:
-            yield
-            record.replay_spans.append((start, gauge.mark()))
+        if record.times.replay_spans:
+            yield None
+            record.times.replay_spans.append((start, gauge.mark()))
             return
         watching, tail = OperationWatch(gauge.mark, lambda: frame.count), None
         last = None if frame.saved - 1 in record.facts.outputs else frame.saved - 1
@@ -131,16 +131,14 @@ class BlockMeasurement:
             self._take(number, tensor)
             if number == last:  # what comes now is run for its results alone, in this iteration and no other
                 watching.ended = True
-                tail, record.peak_backward = gauge.mark(), max(record.peak_backward, gauge.peak())
+                tail, record.bytes.peak_backward = gauge.mark(), max(record.bytes.peak_backward, gauge.peak())
 
-        frame.on_saved = take
         with NOTHING if self._block.compiled else watching:
-            yield
-        frame.on_saved = None
+            yield take
         end = gauge.mark()
-        record.replay_spans.append((start, end))
+        record.times.replay_spans.append((start, end))
         if tail is not None:
-            record.tail.append((tail, end))
+            record.times.tail.append((tail, end))
             gauge.peak()
         self._note_costly(watching)
         if watching.checkpointed:
@@ -162,12 +160,12 @@ class BlockMeasurement:
             changed = number in watching.written or any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
                 stays = sum(nbytes for nbytes in sizes if nbytes < self._tools.store.least)
-                self._record.operations.append(CostlyOperation(number, sum(sizes), stays))
-                self._record.operation_spans.append((start, end))
+                self._record.times.operations.append(CostlyOperation(number, sum(sizes), stays))
+                self._record.times.operation_spans.append((start, end))
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
-            self._record.small.add(number)
+            self._record.facts.small.add(number)
             return
         self._last_saved = number
         storage = storage_of(tensor)
@@ -175,7 +173,7 @@ class BlockMeasurement:
             return
         small = storage.nbytes() < self._tools.store.least
         if small:
-            self._record.small.add(number)
+            self._record.facts.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
         if parameter or storage._cdata in self._weighed_storages or number in self._record.facts.outputs:
@@ -183,9 +181,9 @@ class BlockMeasurement:
         self._weighed_storages[storage._cdata] = weakly(storage)
         if storage._cdata in self._inputs:
             return
-        self._record.saved += storage.nbytes()
-        self._record.stays += storage.nbytes() if small else 0
-        self._record.encoded += storage.nbytes() if small else self._try_codec(tensor)
+        self._record.bytes.saved += storage.nbytes()
+        self._record.bytes.stays += storage.nbytes() if small else 0
+        self._record.bytes.encoded += storage.nbytes() if small else self._try_codec(tensor)
 
     def _try_codec(self, tensor: torch.Tensor) -> int:
         nbytes, codec = tensor.untyped_storage().nbytes(), self._tools.codec
@@ -201,7 +199,7 @@ class BlockMeasurement:
             payload, size = mover.encode(codec, array)
             middle = gauge.mark()
             mover.decode(codec, payload, size, torch.empty_like(array))
-            record.encode.append((start, middle))
-            record.decode.append((middle, gauge.mark()))
-        record.room = max(record.room, mover.encoding_room(codec, array, size))
+            record.times.encode.append((start, middle))
+            record.times.decode.append((middle, gauge.mark()))
+        record.bytes.room = max(record.bytes.room, mover.encoding_room(codec, array, size))
         return min(size, nbytes)

@@ -213,10 +213,11 @@ class FitPlanner:
         timing = profile.timing
         grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
         for record, timed in zip(measured.records, timing.blocks, strict=True):
-            input_bytes += record.inputs
-            peaks = input_bytes, input_bytes, input_bytes + record.saved
+            nbytes = record.bytes
+            input_bytes += nbytes.inputs
+            peaks = input_bytes, input_bytes, input_bytes + nbytes.saved
             if self.counts:
-                peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
+                peaks = grown + nbytes.peak_forward, grown + nbytes.peak_after, grown + nbytes.peak_backward
             blocks.append(block_of(record, timed, peaks, bool(self.budget.host), self.choice))
         speed = self.link or Link(1e9, 1e9)
         return Chain(tuple(blocks), timing.outside, speed.down, speed.up, self.budget.host or 0)

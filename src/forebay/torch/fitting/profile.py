@@ -81,7 +81,7 @@ class Profile:
         if _calls(self.records) != _calls(records):
             return records
         pairs = zip(self.records, records, strict=True)
-        return [before if before.spans and not now.spans else now for before, now in pairs]
+        return [before if before.times.spans and not now.times.spans else now for before, now in pairs]
 
     def take(self, measured: MeasuredStep) -> None:
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""

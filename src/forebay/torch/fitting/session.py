@@ -280,7 +280,7 @@ class FittingSession:
             met = any(expected.module == record.module for expected in iteration.expected)
             if not met or not self._check(block, record, inputs):
                 return block.call(*inputs.args, **inputs.kwargs)
-            return Frame(block, block.device(inputs.tensors), refuse, ReplayFacts()).run(inputs.args, inputs.kwargs)
+            return Frame(block, refuse, ReplayFacts()).run(inputs)
         iteration.places.append(place)
         if clock is None:
             iteration.records.append(iteration.expected[place])
@@ -289,6 +289,6 @@ class FittingSession:
             iteration.records.append(record)
             start = clock.gauge.mark()
             output = treat(tools, iteration, place, block, inputs, record, refuse)
-            record.forward = start, clock.gauge.mark()
+            record.times.forward = start, clock.gauge.mark()
         leave(tools.store, iteration, plan.foreseen.settle[place + 1])
         return output

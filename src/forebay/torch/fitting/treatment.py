@@ -39,20 +39,16 @@ def treat(
     sent = iteration.sent.setdefault(place, [])
     hold = partial(_hold, tools, treatment, sent)
     if treatment.what == "all":
-        output = _saving(block, inputs, hold, expected.facts.outputs | expected.small)
+        output = _saving(block, inputs, hold, expected.facts.outputs | expected.facts.small)
     else:
-        share = expected.costly.get(treatment.what)
-        frame = Frame(
-            block,
-            block.device(inputs.tensors),
-            refuse,
-            expected.facts,
-            watch=None if record is None else partial(_stopwatch, record, tools.gauge),
+        share = expected.facts.costly.get(treatment.what)
+        watch = None if record is None else partial(_stopwatch, record, tools.gauge)
+        output = Frame(block, refuse, expected.facts, watch=watch).run(
+            inputs,
             keep_input=partial(_hold_input, hold) if treatment.inputs_away else KeptTensor,
             wanted=frozenset() if share is None else share.numbers,
             keep_output=hold if treatment.away else KeptTensor,
         )
-        output = frame.run(inputs.args, inputs.kwargs)
     # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
     entries = [entry for reference in sent if (entry := reference()) is not None]
     sent[:] = map(ref, tools.store.send(*entries))
@@ -96,11 +92,11 @@ def _saving(block: FittedBlock, inputs: Inputs, hold: Keep, staying: frozenset[i
 @contextmanager
 def _stopwatch(record: BlockRecord, gauge: HostGauge, frame: Frame) -> Iterator[None]:
     """Time a second run."""
-    before, start = len(record.waits), gauge.mark()
+    before, start = len(record.times.waits), gauge.mark()
     yield
-    record.replay_spans.append((start, gauge.mark()))
-    record.replay_waits += record.waits[before:]
-    del record.waits[before:]
+    record.times.replay_spans.append((start, gauge.mark()))
+    record.times.replay_waits += record.times.waits[before:]
+    del record.times.waits[before:]
 
 
 def leave(store: TensorStore, iteration: Iteration, count: int) -> None:
@@ -128,7 +124,7 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
     place = None if plan is None else iteration.places[number]
     if plan is None or place is None:
         return
-    if iteration.own and not iteration.expected[place].spans:  # a loss that needs more than the one measured
+    if iteration.own and not iteration.expected[place].times.spans:  # a loss that needs more than the one measured
         iteration.profile.meet_loss()
     for reached in range(backward.below - 1, place - 1, -1):
         leave(tools.store, iteration, plan.foreseen.leave[reached])

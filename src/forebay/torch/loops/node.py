@@ -112,7 +112,8 @@ class _Loop(torch.autograd.Function):
             with reversal:
                 sweep.start_back(gradients[:count], gradients[count:])
                 result = reversal.backward(sweep.backward, call.progress)
-        own_gradients = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
+        found = sweep.gradients
+        own_gradients = [*found.state, *found.inputs, *found.params]
         _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)

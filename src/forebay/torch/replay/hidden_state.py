@@ -78,10 +78,10 @@ class Samples:
         now = [self._sample(result) for result in results if _is_dense(result)]
         return not now or (len(now) == len(self._results) and all(map(_alike, self._results, now)))
 
-    def same(self, values: Sequence[torch.Tensor | None]) -> bool:
+    def same(self, values: Sequence[torch.Tensor]) -> bool:
         """Tell whether what a second run saved has the same values."""
         pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
-        return all(value is None or _alike(sample, self._sample(value)) for sample, value in pairs)
+        return all(_alike(sample, self._sample(value)) for sample, value in pairs)
 
     def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy some elements of a tensor, evenly spaced, others in each turn."""
