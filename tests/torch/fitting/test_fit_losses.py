@@ -156,12 +156,12 @@ def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then(
     for _ in range(SETTLED_AFTER + 2):
         one_loss(model(x))
     outputs, now = model(x), _of(model).session._iteration
-    assert now.gone == now.plan.foreseen.leave[-1] == 2
+    assert now.progress.gone == now.plan.foreseen.leave[-1] == 2
     one_loss(outputs)
     model.depth = plain.depth = 3  # by then fewer had to be gone
     model.zero_grad()
     outputs, now = model(x), _of(model).session._iteration
-    assert now.plan.foreseen.settle[3] == 1 and now.gone == 3
+    assert now.plan.foreseen.settle[3] == 1 and now.progress.gone == 3
     one_loss(outputs)
     one_loss(plain(x))
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):

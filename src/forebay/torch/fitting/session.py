@@ -19,7 +19,7 @@ from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools, tools_for
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, learn
+from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, Observed, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
@@ -59,10 +59,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.base)
+        self._read_ended(iteration.observed.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.base)
+            tools.planner.advance(profile, iteration.observed.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -153,7 +153,7 @@ class FittingSession:
     def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
         """Return the iteration that a block belongs to, a new one where it begins it."""
         last = self._iteration
-        if self._call.begins or last is None or last.backward.task is not None or last.dropped:
+        if self._call.begins or last is None or last.progress.task is not None or last.dropped:
             return self._begin_iteration(block, tensors)
         return last
 
@@ -171,7 +171,7 @@ class FittingSession:
         self._read_ended(base)
         if last is not None:
             self._profiles.note(last)
-            if last.backward.task is None and last.alive:
+            if last.progress.task is None and last.alive:
                 self._tell(SEVERAL_GRAPHS)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
@@ -191,9 +191,8 @@ class FittingSession:
         most = gauge.most() if watched else 0
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
-        iteration = Iteration(
-            key, profile, profile.plan, profile.records, own, base, clock, most, call.begins, profile.anew
-        )
+        observed = Observed(base, clock, most, profile.anew)
+        iteration = Iteration(key, profile, profile.plan, profile.records, own, observed, call.begins)
         self._iteration, call.begins, call.start = iteration, False, None
         tools.store.restart()
         tools.store.watch = nullcontext if clock is None or measuring else clock.waiting
@@ -204,7 +203,7 @@ class FittingSession:
         ended = [*self._unread, *([] if self._iteration is None else [self._iteration])]
         self._unread = []
         # Of several that one backward pass was for, the last.
-        last = {(id(iteration.profile), iteration.backward.task): iteration for iteration in ended}
+        last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
         for iteration in last.values():
             learn(iteration, base, self._budget["device"])
 
@@ -254,7 +253,7 @@ class FittingSession:
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
-        if iteration.clock is not None and iteration is not self._iteration and iteration not in self._unread:
+        if iteration.observed.clock is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
         end_pass(self._tools.gauge, iteration)
 
@@ -272,7 +271,7 @@ class FittingSession:
 
         A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
         """
-        clock, place = iteration.clock, iteration.place_of(record.module, record.signature)
+        clock, place = iteration.observed.clock, iteration.place_of(record.module, record.signature)
         planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
         if place is None or not (planned or self._check(block, record, inputs)):
             iteration.places.append(None)

@@ -101,48 +101,48 @@ def _stopwatch(record: BlockRecord, gauge: HostGauge, frame: Frame) -> Iterator[
 
 def leave(store: TensorStore, iteration: Iteration, count: int) -> None:
     """Let the first blocks that move be gone from the device."""
-    while iteration.plan is not None and iteration.gone < count:
-        number = iteration.plan.moving[iteration.gone]
+    while iteration.plan is not None and iteration.progress.gone < count:
+        number = iteration.plan.moving[iteration.progress.gone]
         for reference in reversed(iteration.sent.get(number, [])):  # who waits for the last waits once
             entry = reference()
             if entry is not None and entry.storage is not None and entry.away is not None:
                 store.leave(entry)
-        iteration.gone += 1
+        iteration.progress.gone += 1
 
 
 def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[], None]) -> None:
     """Come to a block in a backward pass, at the end of which `end` is called."""
-    backward, plan, task = iteration.backward, iteration.plan, graph_task()
-    if backward.task != task:
-        backward.task, backward.below = task, len(iteration.expected)
-        backward.count += 1
+    progress, plan, task = iteration.progress, iteration.plan, graph_task()
+    if progress.task != task:
+        progress.task, progress.below = task, len(iteration.expected)
+        progress.count += 1
         at_end_of_pass(end)
-    if backward.turned.get(number) == task:  # another of its outputs
+    if progress.turned.get(number) == task:  # another of its outputs
         return
-    backward.turned[number] = task
+    progress.turned[number] = task
     iteration.reach(tools.gauge.peak() if iteration.measuring else 0, iteration.records[number])
     place = None if plan is None else iteration.places[number]
     if plan is None or place is None:
         return
     if iteration.own and not iteration.expected[place].times.spans:  # a loss that needs more than the one measured
         iteration.profile.meet_loss()
-    for reached in range(backward.below - 1, place - 1, -1):
+    for reached in range(progress.below - 1, place - 1, -1):
         leave(tools.store, iteration, plan.foreseen.leave[reached])
         for ahead in plan.foreseen.fetch[reached]:  # what was saved last first
             entries = [reference() for reference in reversed(iteration.sent.get(ahead, []))]
             tools.store.fetch(*[entry for entry in entries if entry is not None])
-    backward.below = min(backward.below, place)
+    progress.below = min(progress.below, place)
 
 
 def end_pass(gauge: HostGauge, iteration: Iteration) -> None:
     """Stop the clock of a backward pass, and compare the memory that the iteration took with its plan's."""
     iteration.reach(gauge.peak() if iteration.measuring else 0, None)
-    if iteration.most and iteration.plan is not None:
+    if iteration.observed.most and iteration.plan is not None:
         most = gauge.most()
-        if most > iteration.most:  # else it was no more than what others had taken before
+        if most > iteration.observed.most:  # else it was no more than what others had taken before
             if iteration.as_planned:
                 iteration.profile.weigh(iteration.plan, most)
-            iteration.above = not iteration.own and most > iteration.plan.budget["device"]
+            iteration.observed.above = not iteration.own and most > iteration.plan.budget["device"]
 
 
 def hook_outputs(iteration: Iteration, inputs: list[torch.Tensor], output: Any, reached: Callable[[], None]) -> None:
