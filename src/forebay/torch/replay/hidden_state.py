@@ -76,12 +76,12 @@ class Samples:
     def same_results(self, results: Iterable[torch.Tensor]) -> bool:
         """Tell whether a second run, where it ran to its end, gave the same values."""
         now = [self._sample(result) for result in results if _is_dense(result)]
-        return not now or (len(now) == len(self._results) and all(map(_alike, self._results, now)))
+        return not now or (len(now) == len(self._results) and all(map(alike, self._results, now)))
 
     def same(self, values: Sequence[torch.Tensor]) -> bool:
         """Tell whether what a second run saved has the same values."""
         pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
-        return all(_alike(sample, self._sample(value)) for sample, value in pairs)
+        return all(alike(sample, self._sample(value)) for sample, value in pairs)
 
     def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy some elements of a tensor, evenly spaced, others in each turn."""
@@ -99,7 +99,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
     return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two rows have the same values, on a GPU but for rounding."""
     if torch.equal(one.view(torch.uint8), other.view(torch.uint8)):
         return True
     if one.is_cpu or not one.is_floating_point():
