@@ -102,6 +102,8 @@ class InitialModuleState:
     """of each module, by name"""
     copies: dict[int, torch.Tensor]
     """of buffers, by their identities"""
+    sorts: Mapping[int, Any]
+    """types and devices of those that are in one piece, by their identities"""
     large: list[tuple[str, torch.Tensor, int | None]]
     """buffers that are read where they are, and how often these had been changed"""
 
@@ -110,7 +112,7 @@ class InitialModuleState:
         for name, buffer, version in self.large:
             if id(buffer) not in self.copies and version_of(buffer) != version:
                 raise _changed(name)
-        fresh = copies_of(self.copies)
+        fresh = copies_of(self.copies, self.sorts)
         return [{name: fresh.get(id(buffer), buffer) for name, buffer in table.items()} for table in self.buffers]
 
 
@@ -122,7 +124,9 @@ class ModuleState:
         self.sets_attributes = False
         """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._runs = count()
-        self._lie: list[tuple[int, int]] = []  # its buffers and their addresses, which have been looked at
+        self._lie: list[tuple[int, int, bool]] = []  # its buffers and their addresses, which have been looked at
+        self._sorts: dict[int, Any] = {}
+        self._apart: set[int] = set()  # the buffers that are not copied before every run
         self._find_parts()
 
     def _find_parts(self) -> None:
@@ -150,17 +154,21 @@ class ModuleState:
         parts = self._parts
         tables = [part._buffers.copy() for part in parts]
         named = [(name, buffer) for table in tables for name, buffer in table.items() if buffer is not None]
-        lie = [(id(buffer), buffer.data_ptr() if _in_one_piece(buffer) else 0) for _, buffer in named]
+        lie = [
+            (id(b), b.data_ptr() if type(b) is torch.Tensor and b.layout is torch.strided else 0, b.requires_grad)
+            for _, b in named
+        ]
         if self._lie != lie:
             if (beyond := self.beyond()) is not None:
                 raise RuntimeError(f"a block {beyond}: clone what lies so, or leave it out with blocks=...")
-            self._lie = lie
-        # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
-        apart = [pair for pair in named if pair[1].requires_grad or _nbytes(pair[1]) >= SMALL]
-        large = [(name, buffer, version_of(buffer)) for name, buffer in apart]
-        left_out = {id(buffer) for _, buffer in apart if buffer.requires_grad or not measured}
-        copies = copies_of({id(buffer): buffer for _, buffer in named if id(buffer) not in left_out})
-        return InitialModuleState(parts, _modes(parts), Parameters.of(parts), tables, copies, large)
+            self._lie, self._sorts = lie, {id(b): (b.dtype, b.device) for _, b in named if _in_one_piece(b)}
+            # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
+            self._apart = {id(b) for _, b in named if b.requires_grad or b.numel() * b.element_size() >= SMALL}
+        apart = self._apart
+        large = [(name, buffer, version_of(buffer)) for name, buffer in named if id(buffer) in apart] if apart else []
+        copied = {id(b): b for _, b in named if id(b) not in apart or (measured and not b.requires_grad)}
+        copies = copies_of(copied, self._sorts)
+        return InitialModuleState(parts, _modes(parts), Parameters.of(parts), tables, copies, self._sorts, large)
 
     @staticmethod
     def changed(initial: InitialModuleState) -> str | None:
@@ -217,16 +225,16 @@ def _beyond(named: Iterable[tuple[str, torch.Tensor]]) -> str | None:
     return None
 
 
-def copies_of(tensors: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:
-    """Copy tensors, those of one type and device in one call."""
+def copies_of(tensors: Mapping[int, torch.Tensor], sorts: Mapping[int, Any]) -> dict[int, torch.Tensor]:
+    """Copy tensors, those of one sort in one call."""
     alike: dict[Any, dict[int, torch.Tensor]] = defaultdict(dict)
-    copies: dict[int, torch.Tensor] = {}
     for key, tensor in tensors.items():
-        if _in_one_piece(tensor):
-            alike[tensor.dtype, tensor.device][key] = tensor
-        else:
-            copies[key] = tensor.detach().clone()
-    for group in alike.values():
+        alike[sorts.get(key, key)][key] = tensor
+    copies: dict[int, torch.Tensor] = {}
+    for sort, group in alike.items():
+        if sort in tensors:  # of no sort, and alone
+            copies[sort] = tensors[sort].detach().clone()
+            continue
         fresh = [torch.empty_like(tensor) for tensor in group.values()]
         with torch.no_grad():
             copy_all(fresh, list(group.values()))
@@ -238,10 +246,6 @@ def _in_one_piece(buffer: torch.Tensor) -> bool:
     """Tell whether a tensor is a window onto a storage, and not sparse, nested, quantized or made of others."""
     plain = type(buffer).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
     return plain and buffer.layout is torch.strided and not buffer.is_nested and not buffer.is_quantized
-
-
-def _nbytes(buffer: torch.Tensor) -> int:
-    return buffer.numel() * buffer.element_size()
 
 
 def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
