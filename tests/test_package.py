@@ -12,7 +12,7 @@ import forebay
 
 ROOT = Path(__file__).parents[1]
 
-HEAVY = "numba llvmlite scipy matplotlib plotly torch jax cupy cuda dask distributed devito pandas zarr segyio blosc2"
+HEAVY = "numba llvmlite scipy matplotlib torch jax cupy cuda dask distributed devito pandas zarr segyio blosc2"
 
 ROOMS = ["cli.main", "codec", "engine", "footprint", "machine", "memory", "planner", "report", "schedule", "tier"]
 """Those that load no such library before it is used."""

@@ -16,7 +16,7 @@ from forebay.wave.earth.builtin import SALT, make
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.job import parse
 
-pytest.importorskip("plotly")
+pytest.importorskip("matplotlib")
 
 FILES = {"model.png", "image.png", "gather.png", "snapshots.png", "report.html", "trace.json", "job.toml"}
 FILES |= {"image.npy", "stack.npy", "illumination.npy"}
@@ -131,7 +131,7 @@ def test_the_command_runs_it(tmp_path, monkeypatch):
     assert np.load(tmp_path / "image.npy").shape == (78, 169)
 
 
-@pytest.mark.parametrize("library", ["matplotlib", "plotly", "jinja2"])
+@pytest.mark.parametrize("library", ["matplotlib"])
 def test_without_what_draws_it_does_not_begin(tmp_path, monkeypatch, library):
     monkeypatch.setitem(sys.modules, library, None)
     result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path / "demo")])

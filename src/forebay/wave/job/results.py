@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.drawing.bars import bars_chart
 from forebay.planner import Plan
-from forebay.report.charts import bars_chart, memory_chart, timeline_chart
-from forebay.report.page import Chart, Element, Facts, Picture, Text, TextTable, write_page
+from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
+from forebay.report.page import Drawn, Element, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.files.formats import write_field
@@ -159,7 +160,8 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     }
     labels = [str(shot["shot"]) for shot in survey.summaries]
     told = json.dumps(described.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
-    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
+    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)])]
+    sections += [("Pictures", pictures)] if pictures else []
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
         sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
@@ -174,11 +176,11 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         shot, spans = timeline
         ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
         sections += [
-            (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
-            (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
+            (f"Memory over time, in shot {shot}", [Drawn(memory_chart(plan, spans, _kept(plan) / ratio))]),
+            (f"What happened when, in shot {shot}", [Drawn(timeline_chart(plan, spans, _kept(plan) / ratio))]),
         ]
     sections += [
-        ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
+        ("Where the time of each shot went", [Drawn(bars_chart(series, labels, "shot", "seconds", COLOURS))]),
         ("Each shot", [_table(survey)]),
         *([("The plan", [Text(plan.explain())])] if plan is not None else []),
         (
