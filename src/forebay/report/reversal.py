@@ -72,11 +72,10 @@ def facts_of(result: Reversed) -> Facts:
     """Return what a reader asks first."""
     plan, metrics = result.plan, result.metrics
     again = (metrics.advanced or plan.schedule.forward_steps) / plan.schedule.steps
-    everything = (plan.state_bytes if plan.keep == "states" else plan.record_bytes or 0) * plan.schedule.steps
     return Facts(
         [
             ("took", f"{seconds_to_text(metrics.seconds)}, predicted {seconds_to_text(plan.prediction.seconds)}"),
-            ("everything kept would take", f"{to_text(everything)} of {plan.keep}"),
+            ("everything kept would take", f"{to_text(_everything(plan))} of {plan.keep}"),
             *(
                 (f"{tier}, at most", f"{to_text(peak)} of {_allowed(plan, tier)}")
                 for tier, peak in metrics.peak.items()
@@ -110,3 +109,31 @@ def write_report(result: Reversed, path: Path | str, title: str) -> None:
     ]
     lead = f"A loop of {result.plan.steps} steps, run forward and backward inside {result.plan.budget!r}."
     write_page(path, title, lead, sections)
+
+
+def write_plan(plan: Plan, path: Path | str, title: str = "A plan") -> None:
+    """Write the page of a plan that nobody has carried out."""
+    facts = Facts(
+        [
+            ("predicted", seconds_to_text(plan.seconds)),
+            ("everything kept would take", to_text(_everything(plan))),
+            *(
+                (f"{tier}, at most", f"{to_text(peak)} of {_allowed(plan, tier)}")
+                for tier, peak in plan.peak_bytes.items()
+            ),
+            ("schedule", f"{plan.schedule}"),
+            ("codec", plan.codec or "none"),
+        ]
+    )
+    rows = [(other.name, seconds_to_text(other.seconds)) for other in plan.alternatives]
+    sections: list[Section] = [
+        ("", [facts]),
+        ("What happens when, as predicted", [Drawn(plan.plot(), "Drag over a part to see it larger.")]),
+        ("Why this plan", [Text(plan.explain())]),
+        *([("What else there was", [TextTable(("schedule", "predicted"), rows)])] if rows else []),
+    ]
+    write_page(path, title, f"A loop of {plan.steps} steps inside {plan.budget!r}, not yet run.", sections)
+
+
+def _everything(plan: Plan) -> int:
+    return (plan.state_bytes if plan.keep == "states" else plan.record_bytes or 0) * plan.schedule.steps
