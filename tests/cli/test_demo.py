@@ -14,7 +14,7 @@ from forebay.cli.main import app
 from forebay.errors import ForebayError
 from forebay.units import Budget
 from forebay.wave import normalise
-from forebay.wave.demo import JOB, Strategy
+from forebay.wave.demo import JOB, Strategy, record, ways_of
 from forebay.wave.demo.page import rows_of
 from forebay.wave.demo.ways import CODEC, off_by
 from forebay.wave.earth.builtin import SALT, make
@@ -140,20 +140,35 @@ def test_its_own_job_can_be_run(tmp_path):
     assert job.memory.budget.host == pytest.approx(history / 10, rel=0.02)
 
 
+TINY = (
+    SMALL.replace("[124, 270]", "[62, 135]")
+    .replace("length = 3.0", "length = 4.0")
+    .replace("frequency = 2.8", "frequency = 1.4")
+    .replace("depth = 50.0", "depth = 100.0")
+    .replace("shots = 3", "shots = 1")
+    .replace("[imaging]", "[physics]\nabsorb = 5\n\n[imaging]")
+)
+
+
+def test_the_same_shot_has_the_same_bits_in_a_tenth_of_the_memory(tmp_path):
+    said = []
+    line = record(TINY, tmp_path, said.append)
+    kept, tenth, coded = ways_of(line, said.append)
+    assert said[0] == 0 and "everything kept" in said[2] and "dense" in said[-1]
+    assert kept.passes == 1 < tenth.passes and tenth.peak <= line.history / 10 < line.history <= kept.peak
+    assert np.array_equal(kept.image(line), tenth.image(line)) and kept.image(line).any()
+    rows = rows_of(line, (kept, tenth, coded))
+    assert rows[1][4] == "the same bits" and rows[1][3] == f"{tenth.passes:.2f}" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
 def test_the_command_runs_it(tmp_path, monkeypatch):
-    tiny = (
-        SMALL.replace("[124, 270]", "[78, 169]")
-        .replace("length = 3.0", "length = 2.0")
-        .replace("frequency = 2.8", "frequency = 1.7")
-        .replace("depth = 50.0", "depth = 80.0")
-        .replace("shots = 3", "shots = 1")
-    )
-    monkeypatch.setattr("forebay.wave.demo.JOB", tiny)
+    monkeypatch.setattr("forebay.wave.demo.JOB", TINY)
     (tmp_path / "image.npy").write_bytes(b"of an earlier run")
     result = CliRunner().invoke(app, ["demo", "--output", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert {path.name for path in tmp_path.iterdir()} == FILES
-    assert np.load(tmp_path / "image.npy").shape == (78, 169)
+    assert np.load(tmp_path / "image.npy").shape == (62, 135)
 
 
 def test_without_what_draws_it_does_not_begin(tmp_path, monkeypatch):

@@ -46,7 +46,7 @@ frequency = 4.9           # Hz
 mute = 900.0              # metres at the top, between the sources
 
 [memory]                  # for the history of a shot's wave
-host = "11.6MB"           # a tenth of what it takes to keep all of it
+host = "8.25MB"           # a tenth of what it takes to keep all of it
 
 [output]
 directory = "rtm"
