@@ -36,3 +36,19 @@ def read(page, script, profile, width=1400, dark=False):
     )
     (answer,) = re.findall("<output>(.*?)</output>", found.stdout, re.DOTALL)
     return json.loads(unescape(answer)), [line for line in found.stderr.splitlines() if "CONSOLE" in line]
+
+
+def read_address(address, profile, width=1400):
+    """Open an address of this computer, and return the elements that there are once its scripts have run."""
+    found = subprocess.run(
+        [
+            *(BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-sync"),
+            *("--disable-background-networking", "--disable-component-update", f"--user-data-dir={profile}"),
+            *("--virtual-time-budget=30000", "--dump-dom", f"--window-size={width},900", address),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return found.stdout

@@ -20,7 +20,7 @@ def test_it_explains_the_plan():
 def test_it_prints_and_writes_json_and_draws(tmp_path):
     files = ["--output", str(tmp_path / "plan.json"), "--picture", str(tmp_path / "plan.png")]
     result = CliRunner().invoke(app, [*ARGUMENTS, "--json", *files])
-    assert json.loads(result.output) == json.loads((tmp_path / "plan.json").read_text())
+    assert json.loads(result.stdout) == json.loads((tmp_path / "plan.json").read_text())
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -91,7 +91,9 @@ def test_a_file_without_an_end_is_not_read_whole(monkeypatch, capsys):
 
 
 def test_who_names_no_machine_is_told_so():
-    assert "--machine here" in CliRunner().invoke(app, ARGUMENTS).stderr
+    for more in ([], ["--json"]):
+        told = CliRunner().invoke(app, [*ARGUMENTS, *more]).stderr
+        assert "so h200 is assumed" in told and "--machine here" in told
     assert not CliRunner().invoke(app, [*ARGUMENTS, "--machine", "a100"]).stderr
 
 

@@ -1,5 +1,7 @@
 """`forebay report`: the page of what has run, or was planned, without running it."""
 
+import json
+
 import pytest
 from tests.wave.job.jobs import job_text
 from typer.testing import CliRunner
@@ -17,13 +19,18 @@ def test_a_plan_has_a_page(tmp_path):
     plan.to_json(tmp_path / "plan.json")
     result = asked(tmp_path / "plan.json")
     assert result.exit_code == 0 and "plan.html" in result.output.replace("\n", "")
+    named = json.loads(asked(tmp_path / "plan.json", "--json").stdout)
+    assert named == {"page": str(tmp_path / "plan.html")}
     text = (tmp_path / "plan.html").read_text()
     assert "not yet run" in text and "What else there was" in text and str(plan.schedule) in text
 
 
 def test_a_job_that_has_run_has_its_page_again(tmp_path):
     (tmp_path / "job.toml").write_text(job_text(shots=1))
-    assert CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml")]).exit_code == 0
+    ran = CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--json"])
+    told = json.loads(ran.stdout)
+    assert ran.exit_code == 0 and len(told["shots"]) == 1 and told["shots"][0]["peak"]["host"] > 0
+    assert str(tmp_path / "out" / "image.npy") in told["written"] and told["seconds"] > 0
     kept = (tmp_path / "out" / "image.npy").read_bytes()
     result = asked(tmp_path / "out", "--output", tmp_path / "again.html")
     assert result.exit_code == 0, result.output

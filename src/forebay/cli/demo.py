@@ -1,5 +1,6 @@
 """`forebay demo`: the same shots over a salt body with everything kept, in a tenth of the memory, and with a codec."""
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
@@ -15,11 +16,19 @@ if TYPE_CHECKING:  # loaded when the demo runs
 
 def demo(
     output: Annotated[Path, typer.Option(help="Folder for pictures, report and job.")] = Path("demo"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print what each way took as JSON, and all else aside.")
+    ] = False,
 ) -> None:
     """Image a salt body three ways: everything kept, in a tenth of the memory, and there with a codec."""
     from rich.console import Console
 
-    run(None, output, Console())
+    line, ways = run(None, output, Console(stderr=as_json))
+    if as_json:
+        from forebay.wave.demo.page import HEADINGS, rows_of
+
+        told = [dict(zip(HEADINGS, row, strict=True)) for row in rows_of(line, ways)]
+        typer.echo(json.dumps({"ways": told, "page": str(output / "report.html")}, indent=2))
 
 
 def run(text: str | None, output: Path, console: "Console") -> "tuple[RecordedLine, list[Strategy]]":

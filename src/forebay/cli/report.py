@@ -1,5 +1,6 @@
 """`forebay report RUN`: write the page of a run, or of a plan, once more."""
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 def report(
     run: Annotated[Path, typer.Argument(help="The directory of a job, or a plan that was written as JSON.")],
     output: Annotated[Path | None, typer.Option(help="Of the page; unless told, beside the run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where the page is as JSON.")] = False,
 ) -> None:
     """Write the page of a job that has run, or of a plan; nothing is computed again."""
     from rich.console import Console
@@ -23,7 +25,10 @@ def report(
 
     check_output("--output", output, (".html",))
     page = _of_job(run, output) if run.is_dir() else _of_plan(run, output)
-    say(Console(), f"wrote {page}")
+    if as_json:
+        typer.echo(json.dumps({"page": str(page)}))
+    else:
+        say(Console(), f"wrote {page}")
 
 
 def _of_plan(run: Path, output: Path | None) -> Path:

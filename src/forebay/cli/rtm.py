@@ -1,5 +1,6 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -28,6 +29,7 @@ def rtm(
     workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print how it went as JSON, and all else aside.")] = False,
 ) -> None:
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
     from rich.console import Console
@@ -41,7 +43,7 @@ def rtm(
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
-    console = Console()
+    console = Console(stderr=as_json)
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
     if verify:
         _verify(job, console)
@@ -57,6 +59,9 @@ def rtm(
         say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
     say(console, f"wrote {', '.join(map(str, results.written))}")
+    if as_json:
+        told = {"shots": survey.summaries, "failed": survey.failed, "aside": survey.aside, "seconds": survey.seconds}
+        typer.echo(json.dumps(told | {"written": [str(path) for path in results.written]}, indent=2))
     for what, seconds in times_of(survey):
         say(console, f"{what}: {seconds}")
     for shot, reason in survey.aside.items():

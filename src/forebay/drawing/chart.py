@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from forebay.drawing.ticks import label, ticks
 
-LEFT, RIGHT, ABOVE, BELOW, GAP = 78, 14, 10, 40, 12
+LEFT, RIGHT, ABOVE, BELOW, GAP = 94, 14, 10, 40, 12
 """Pixels around the panels, and between them."""
 FINEST = 2000
 """Places that are told apart along an axis."""

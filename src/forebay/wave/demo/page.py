@@ -112,12 +112,12 @@ def _sections(
 
 
 def _draw_images(line: RecordedLine, ways: Sequence[Strategy], path: Path) -> str:
-    """Draw the image of each way, and ten times what the codec changed, on one scale; return what is to be seen."""
+    """Draw the image of each way, and thirty times what the codec changed, on one scale; return what is to be seen."""
     rising = np.linspace(STRONG, 1, line.grid.shape[0])[:, None]
     exact = rising * ways[0].image(line)
     limit, panels = largest_shown(exact), []
     drawn: list[tuple[str, NDArray[Any]]] = [(way.name, rising * way.image(line)) for way in ways]
-    drawn.append(("what the codec changed, 10 times", 10 * (drawn[-1][1] - exact)))
+    drawn.append(("what the codec changed, 30 times", 30 * (drawn[-1][1] - exact)))
     for title, values in drawn:
         (panel,) = panels_of(values, line.grid, signed=True)
         panels.append(replace(panel, title=title, limit=limit))
