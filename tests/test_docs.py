@@ -78,3 +78,15 @@ def test_a_table_is_made_of_the_rows_and_keys_that_its_page_names(tmp_path):
     assert result_pages.made(made, tmp_path) == made
     with pytest.raises(ValueError, match="no row of loop"):
         result_pages.made(page.replace("way=min,lru", "way=max"), tmp_path)
+
+
+RESULTS = sorted((DOCS / "results").glob("*.md"))
+ELSEWHERE = r"(?:not (?:part of|in)|no part of|outside of) the\s+repository|\bby (?:a|the same) script|scripts? that"
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.name)
+def test_a_page_of_results_is_read_at_one_look_and_rests_on_commands_of_the_repository(page):
+    text = page.read_text()
+    assert text.count("\n") <= 80 and not re.findall(ELSEWHERE, text, re.IGNORECASE)
+    scripts = re.findall(r"\b(?:bench|examples)/[\w/]+\.py\b", text)
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []

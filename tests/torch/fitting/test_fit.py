@@ -50,8 +50,8 @@ from forebay.torch.replay.module_state import ModuleState  # noqa: E402
 
 
 def test_a_fitted_model_writes_a_page_about_its_blocks(tmp_path):
-    model, x = problem(MLP)
-    fit(model, AMPLE, blocks=blocks_of(MLP))
+    model, x = problem(Transformer)
+    fit(model, AMPLE, blocks=blocks_of(Transformer))
     step(model, x)
     plan = plan_of(model)
     plan.report(tmp_path / "page.html", "My model")
