@@ -6,6 +6,8 @@ block prints. Blocks that open with ```python no-run are skipped.
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,20 @@ def test_every_page_is_linked_from_the_index():
     index = DOCS / "index.md"
     linked = {(DOCS / target).resolve() for target in relative_links(index)}
     assert {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()} <= linked
+
+
+def test_every_page_is_a_page_of_the_site():
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in DOCS.rglob("*.md") if f": {page.relative_to(DOCS)}\n" not in site] == []
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "reports.html").is_file()
 
 
 def test_no_page_tells_to_fetch_from_pypi_what_is_not_there():
