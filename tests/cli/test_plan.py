@@ -24,6 +24,13 @@ def test_it_prints_and_writes_json_and_draws(tmp_path):
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_vector_picture_needs_no_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    small = ["plan", "--steps", "40", "--state", "1GB", "--host", "8GB", "--machine", "laptop"]
+    result = CliRunner().invoke(app, [*small, "--picture", str(tmp_path / "plan.svg")], catch_exceptions=False)
+    assert result.exit_code == 0 and "forward again" in (tmp_path / "plan.svg").read_text()
+
+
 def machine_file(folder, **links):
     path = folder / "machine.json"
     path.write_text(json.dumps({"python": "3.12", "links": links or None}))

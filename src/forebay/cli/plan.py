@@ -63,7 +63,9 @@ def plan(
     )
     if output:
         plan.to_json(output)
-    if picture:
+    if picture and picture.suffix.lower() == ".svg":
+        plan.plot().write(picture)
+    elif picture:
         from forebay.report.timeline import draw_timelines
 
         draw_timelines({str(plan.schedule): plan}, picture)
