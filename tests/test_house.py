@@ -18,15 +18,14 @@ FLOORS = [
     {"cli"},
     {"wave"},
     {"torch", "jax", "devito", "dask", "cubed", "dasf"},
-    {"report"},
     {"engine", "memory"},
-    {"machine"},
+    {"report", "machine"},
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
     {"locks"},
     {"units", "compiled", "processors", "files", "filesystems", "checksums", "tasks"},
-    {"errors", "forking", "version"},
+    {"errors", "forking", "version", "drawing"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

@@ -87,7 +87,7 @@ def test_bench(forebay_says):
 
 
 def test_rtm(folder, forebay_says):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     job = folder / f"{folder.name}.toml"
     job.write_text(job_text(shots=1))
     before = os.umask(0)

@@ -1,5 +1,6 @@
 """`forebay footprint`: learn what a function needs, say what it needs for a shape, and choose chunks that fit."""
 
+import json
 import sys
 import warnings
 from collections.abc import Callable
@@ -32,6 +33,9 @@ def footprint(
     seconds: Annotated[float, typer.Option(help="Seconds allowed.")] = 60.0,
     model: Annotated[Path | None, typer.Option(help="Load the model from here if it is there; else write it.")] = None,
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print estimate, bound and chunks as JSON, and draw nothing.")
+    ] = False,
 ) -> None:
     """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
     from forebay.footprint import CutError, FootprintError, FootprintWarning, find_reach, learn, load
@@ -53,6 +57,9 @@ def footprint(
         learned = learn(**what, **how)
         if model is not None:
             learned.save(model)
+    if as_json:
+        typer.echo(json.dumps(_told(learned, lengths, allowed, threads, near, what.get("function"), dtype), indent=2))
+        return
     typer.echo(plain(learned.explain()))
     typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
     if allowed is not None and (near["halo"] or near["whole"] or library != "numpy" or "function" not in what):
@@ -74,6 +81,34 @@ def footprint(
         typer.echo(plain(f"no picture: {error}"))
     else:
         typer.echo(plain(f"measured against predicted: {picture}"))
+
+
+def _told(
+    learned: "Model",
+    lengths: tuple[int, ...],
+    allowed: int | None,
+    threads: int,
+    near: dict[str, Any],
+    function: Callable[..., Any] | None,
+    dtype: str,
+) -> dict[str, Any]:
+    """Return what was learned as plain values; chunks are null where none can be cut, and `why` tells the reason."""
+    from forebay.footprint import CutError, FootprintError, find_reach
+
+    estimate = learned.predict(lengths)
+    told: dict[str, Any] = {"name": learned.name, "shape": lengths, "bytes": estimate.bytes, "upper": estimate.upper}
+    told |= {"risk": estimate.risk, "place": estimate.place, "seconds": estimate.seconds}
+    if allowed is None:
+        return told
+    try:
+        if function is not None and not (near["halo"] or near["whole"]):
+            reach = find_reach(function, len(lengths), dtype)
+            near = near | {"halo": reach.halo, "whole": reach.whole}
+    except CutError as error:
+        return told | {"chunks": None, "why": str(error)}
+    except FootprintError as error:
+        told["why"] = str(error)
+    return told | {"chunks": learned.chunks(lengths, allowed, threads=threads, **near), "halo": near["halo"]}
 
 
 def _chunks(learned: "Model", lengths: tuple[int, ...], allowed: int, threads: int, near: dict[str, Any]) -> str:

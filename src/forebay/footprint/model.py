@@ -6,6 +6,9 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
+from forebay.drawing import Chart
+from forebay.drawing.tables import preformatted
+from forebay.footprint.chart import footprint_chart
 from forebay.footprint.chunks.chunked_inputs import Features, for_chunks
 from forebay.footprint.chunks.plan import choose_chunks
 from forebay.footprint.errors import FootprintError
@@ -71,6 +74,13 @@ class Model(Footprint):
     def save(self, path: str | Path) -> None:
         """Write the model as JSON; `forebay.footprint.load` reads it."""
         write(self, Path(path))
+
+    def plot(self, shape: Sequence[int] | None = None) -> Chart:
+        """Draw the samples, and estimate and bound as all axes grow together, up to a shape."""
+        return footprint_chart(self, None if shape is None else tuple(shape))
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.explain()) + self.plot().markup
 
     def explain(self) -> str:
         """Write out the terms, the samples and what is uncertain."""

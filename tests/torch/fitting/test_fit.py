@@ -41,6 +41,17 @@ from forebay.torch.fitting.blocks import find
 from forebay.torch.mover import mover_for
 
 
+def test_a_fitted_model_writes_a_page_about_its_blocks(tmp_path):
+    model, x = problem(Transformer)
+    fit(model, AMPLE, blocks=blocks_of(Transformer))
+    step(model, x)
+    plan = plan_of(model)
+    plan.report(tmp_path / "page.html", "My model")
+    text = (tmp_path / "page.html").read_text()
+    assert "My model" in text and all(name in text for name in plan.choices) and "with memory for everything" in text
+    assert plan.explain().splitlines()[0].split(":")[0].replace("'", "&#x27;") in plan._repr_html_()
+
+
 def needs(kind):
     """The bytes that blocks save and are given when everything is kept, and when everything is recomputed."""
     model, x = problem(kind)

@@ -244,7 +244,7 @@ def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs,
 
 
 def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
-    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["matplotlib"])  # pictures take their time
     text = TEXT.replace('formats = ["npy"]', 'formats = ["npy", "zarr"]')
     (tmp_path / "job.toml").write_text(text)
     assert command(tmp_path)[0] == 0
@@ -464,7 +464,7 @@ def test_a_cluster_outlives_its_run_and_serves_the_next(runs, tmp_path):
 
 def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):
     """One wrong sample in each of two shots: the image is that of the others."""
-    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["matplotlib"])  # pictures take their time
     workspace = runs[0].workspace
     data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     data[1, 110, 20], data[2, 110, 20] = 1e6 * np.abs(data[1]).max(), 1e37

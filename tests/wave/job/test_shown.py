@@ -128,10 +128,14 @@ def workspace_of(shape, origin, end):
 
 
 def test_sections_and_planes_are_drawn_in_kilometres():
-    (panel,) = panels_of(np.zeros((4, 6)), workspace_of((4, 6), (100.0, 1000.0), (500.0, 3000.0)), signed=True)
+    (panel,) = panels_of(
+        np.zeros((4, 6)), workspace_of((4, 6), (100.0, 1000.0), (500.0, 3000.0)).described.grid, signed=True
+    )
     assert panel.extent == (1.0, 3.0, 0.5, 0.1) and (panel.down, panel.across) == ("depth, km", "x, km")
     volume = np.arange(4 * 6 * 8).reshape(4, 6, 8)
-    panels = panels_of(volume, workspace_of(volume.shape, (0.0, 1000.0, 2000.0), (500.0, 3000.0, 7000.0)))
+    panels = panels_of(
+        volume, workspace_of(volume.shape, (0.0, 1000.0, 2000.0), (500.0, 3000.0, 7000.0)).described.grid
+    )
     assert [panel.extent for panel in panels] == [(1, 3, 0.5, 0), (2, 7, 0.5, 0), (2, 7, 3, 1)]
     assert [panel.values.tolist() for panel in panels] == [
         each.tolist() for each in (volume[:, :, 4], volume[:, 3], volume[2])
