@@ -2,7 +2,10 @@
 
 import sys
 import warnings
+from ast import literal_eval
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
@@ -27,8 +30,16 @@ def footprint(
     halo: Annotated[str | None, typer.Option(help="Elements needed of neighbours, like 8,8,8. Else found.")] = None,
     whole: Annotated[str | None, typer.Option(help="Axes that must not be cut, like 0,2. Else found.")] = None,
     stored: Annotated[str | None, typer.Option(help="Chunks that the array is stored in, like 64,64,64.")] = None,
+    keyword: Annotated[list[str] | None, typer.Option(help="What the function is called with, like sigma=4.")] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option(help="Learn it for all of these, like sigma=1,8 (a list where there are three).")
+    ] = None,
+    axis: Annotated[
+        list[str] | None, typer.Option(help="Lengths that an axis may have, like 2=3, 0=16,32,64 or 0=16:4096:16.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that work at the same time, each with the budget.")] = 1,
     library: Annotated[str, typer.Option(help="Whose arrays it takes: numpy, cupy, torch or jax.")] = "numpy",
-    samples: Annotated[int, typer.Option(help="Runs allowed.")] = 10,
+    samples: Annotated[int | None, typer.Option(help="Runs allowed; 10 without parameters.")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds allowed.")] = 60.0,
     model: Annotated[Path | None, typer.Option(help="Load the model from here if it is there; else write it.")] = None,
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
@@ -46,7 +57,13 @@ def footprint(
     check_output("--model", model)
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
     how |= {"shape": lengths, "library": library}
+    keywords = _assignments(keyword, "--keyword sigma=4")
+    parameters = _assignments(parameter, "--parameter sigma=1,8")
+    how |= {"parameters": parameters or None, "axes": _axes(_assignments(axis, "--axis 2=3"))}
+    given = {name: keywords.pop(name) if name in keywords else max(values) for name, values in parameters.items()}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}
+    if keywords:
+        what = {"function": partial(_needs_function(what), **keywords)}
     if model is not None and model.exists():
         learned = load(model, **what, **how)
     else:
@@ -54,19 +71,23 @@ def footprint(
         if model is not None:
             learned.save(model)
     typer.echo(plain(learned.explain()))
-    typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
+    learned = replace(learned, given=given)
+    called = "".join(f", {name}={value}" for name, value in given.items())
+    typer.echo(f"\n{lengths}{called}: {learned.predict(lengths)}")
+    near |= {"threads": threads, "workers": workers}
     if allowed is not None and (near["halo"] or near["whole"] or library != "numpy" or "function" not in what):
-        typer.echo(_chunks(learned, lengths, allowed, threads, near))
+        typer.echo(_chunks(learned, lengths, allowed, near))
     elif allowed is not None:
+        single = {axis: lengths[axis] for axis, values in enumerate(learned.layout.legal) if values is not None}
         try:
-            reach = find_reach(what["function"], len(lengths), dtype)
+            reach = find_reach(partial(what["function"], **given), len(lengths), dtype, axes=single)
             near |= {"halo": reach.halo, "whole": reach.whole}
             typer.echo(f"halo {reach.halo}, whole axes {reach.whole or 'none'}: blocks of small arrays gave the whole")
-            typer.echo(_chunks(learned, lengths, allowed, threads, near))
+            typer.echo(_chunks(learned, lengths, allowed, near))
         except CutError as error:
             typer.echo(plain(f"no chunks: {error}"))
         except FootprintError as error:
-            typer.echo(_chunks(learned, lengths, allowed, threads, near))
+            typer.echo(_chunks(learned, lengths, allowed, near))
             typer.echo(plain(f"whether blocks give what the whole gives is not known: {error}"))
     try:
         draw(learned, picture, lengths)
@@ -76,8 +97,8 @@ def footprint(
         typer.echo(plain(f"measured against predicted: {picture}"))
 
 
-def _chunks(learned: "Model", lengths: tuple[int, ...], allowed: int, threads: int, near: dict[str, Any]) -> str:
-    chunks = learned.chunks(lengths, allowed, threads=threads, **near)
+def _chunks(learned: "Model", lengths: tuple[int, ...], allowed: int, near: dict[str, Any]) -> str:
+    chunks = learned.chunks(lengths, allowed, **near)
     return f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}"
 
 
@@ -92,6 +113,39 @@ def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ForebayError(f"cannot read {option} {text!r}: write lengths between commas, like 651,951,462") from None
+
+
+def _assignments(texts: list[str] | None, example: str) -> dict[str, Any]:
+    """Read NAME=VALUE: numbers and what else Python writes out, several between commas as a tuple; else the text."""
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ForebayError(f"cannot read {text!r}: write it like {example}")
+        try:
+            values[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+    if "parameter" in example and (wrong := [name for name, value in values.items() if not isinstance(value, tuple)]):
+        raise ForebayError(f"--parameter {wrong[0]} needs its least and its most, or all of its values: {example}")
+    return values
+
+
+def _axes(lengths: dict[str, Any]) -> dict[int, Any] | None:
+    """Read the lengths of axes: one, several, or a range with colons."""
+    try:
+        return {
+            int(axis): range(*map(int, rule.split(":"))) if isinstance(rule, str) else rule
+            for axis, rule in lengths.items()
+        } or None
+    except (ValueError, TypeError):
+        raise ForebayError("cannot read --axis: write it like 2=3, 0=16,32,64 or 0=16:4096:16") from None
+
+
+def _needs_function(what: dict[str, Any]) -> Callable[..., Any]:
+    if "function" not in what:
+        raise ForebayError("a command is called with no --keyword but those of --parameter: write others into it")
+    return what["function"]  # type: ignore[no-any-return]
 
 
 def _find(name: str) -> Callable[..., Any]:
