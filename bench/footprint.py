@@ -1,9 +1,8 @@
 """How well footprints learned from a few tiny runs foresee the peak memory of shapes 20 to 55 times larger.
 
 Takes ten to twenty minutes, half with ``--quick``, which holds out two shapes instead of four. ``--public`` takes a
-hundred public functions of such libraries as are installed, on which nothing was tuned, an hour of them, beside the
-regressions of scikit-learn on the same samples; ``--gpu`` takes operators of CuPy and PyTorch. Peaks are exact, so other
-work on the machine does not disturb them; seconds it does.
+hundred functions of such libraries as are installed, beside regressions on the same samples, in an hour; ``--gpu``
+takes operators of CuPy and PyTorch. Peaks are exact: other work on the machine disturbs the seconds alone.
 """
 
 import sys
@@ -112,15 +111,8 @@ def try_out(name: str, operator: Operator, asked: Any) -> dict[str, Any]:
 
     library = operator.library if operator.library in ("torch", "cupy") else "numpy"
     layout, start = InputLayout.of(operator.ndim, operator.axes), time.perf_counter()
-    model = learn(
-        operator.call,
-        ndim=operator.ndim,
-        axes=operator.axes,
-        library=library,
-        largest=4e4 if asked.tiny else operator.largest,
-        samples=10,
-        seconds=asked.seconds,
-    )
+    how = {"largest": 4e4 if asked.tiny else operator.largest, "samples": 10, "seconds": asked.seconds}
+    model = learn(operator.call, ndim=operator.ndim, axes=operator.axes, library=library, **how)
     seconds = time.perf_counter() - start
     largest = max(prod(sample.lengths) for sample in model.samples)
     child = Child(Workload(operator.call, InputRecipe(layout, "float32", library)))
@@ -149,7 +141,7 @@ def try_out(name: str, operator: Operator, asked: Any) -> dict[str, Any]:
     row |= {"exceeded": sum(excess < 0 for excess in over), "of": len(held)}
     row["told"] = "; ".join((*model.notes, *model.doubts.notes))
     row["warned"] = "yes" if row["told"] else "no"
-    versions = model.conditions.versions | ({"gpu": model.conditions.gpu} if model.conditions.gpu else {})
+    versions = model.conditions.versions | {"gpu": model.conditions.gpu}
     return row | {"share": max(1 / run["ratio"] for run in held), "versions": versions}
 
 
@@ -163,11 +155,8 @@ def regressed(model: Any, shape: tuple[int, ...]) -> dict[str, float]:
     samples = [sample for sample in model.samples if not sample.strided]
     known = np.array([(*sample.lengths, prod(sample.lengths)) for sample in samples], dtype=float)
     peaks, asked = np.array([sample.peak for sample in samples], dtype=float), [[*shape, float(prod(shape))]]
-    ways = {
-        "forest": RandomForestRegressor(random_state=0),
-        "boosting": GradientBoostingRegressor(random_state=0),
-        "ols": LinearRegression(),
-    }
+    forest, boosting = RandomForestRegressor(random_state=0), GradientBoostingRegressor(random_state=0)
+    ways = {"forest": forest, "boosting": boosting, "ols": LinearRegression()}
     return {name: float(way.fit(known, peaks).predict(asked)[0]) for name, way in ways.items()}
 
 

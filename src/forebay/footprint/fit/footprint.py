@@ -212,6 +212,8 @@ class Footprint:
         if output is not None and (output.names != self.layout.axes or len(self.layout.ndims) > 1):
             called = len(self.layout.axes) + len(self.layout.parameters)
             outputs = lambda point: output.volume(point[:called])  # noqa: E731
+            if len({output.volume(sample.called) for sample in self._dense}) == 1:  # it does not grow, nor lead
+                outputs = None
         doubts = find_doubts(self._dense, peaks, resolution)
         return fit(
             [sample.point for sample in self._dense],
