@@ -175,4 +175,4 @@ class Public:
 
 def installed() -> dict[str, Public]:
     """Return those whose library is there."""
-    return {name: Public(name) for name in CALLS | ON_TORCH if find_spec(name.partition(".")[0])}
+    return {name: Public(name) for name in ON_TORCH | CALLS if find_spec(name.partition(".")[0])}
