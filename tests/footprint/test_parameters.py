@@ -91,6 +91,7 @@ def test_parameters_are_asked_for_by_name_and_kept_in_the_file(tmp_path):
     with pytest.raises(FootprintError, match="size='big' is not a number"):
         model.predict((30, 40, 50), size="big")
     assert model.chunks((300, 400, 500), "50MB", size=2) > model.chunks((300, 400, 500), "50MB", size=20)
+    assert model.called_with(size=20).predict((30, 40, 50)) == model.predict((30, 40, 50), size=20)
     model.save(tmp_path / "model.json")
     again = load(tmp_path / "model.json", ndim=3, parameters={"size": (1, 31)})
     assert again == model and again.predict((30, 40, 50), size=8) == model.predict((30, 40, 50), size=8)

@@ -4,7 +4,6 @@ import sys
 import warnings
 from ast import literal_eval
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -71,7 +70,7 @@ def footprint(
         if model is not None:
             learned.save(model)
     typer.echo(plain(learned.explain()))
-    learned = replace(learned, given=given)
+    learned = learned.called_with(**given)
     called = "".join(f", {name}={value}" for name, value in given.items())
     typer.echo(f"\n{lengths}{called}: {learned.predict(lengths)}")
     near |= {"threads": threads, "workers": workers}

@@ -55,12 +55,12 @@ class Model(Footprint):
         count: object = threads
         if not isinstance(count, Integral) or count < 1:
             raise FootprintError(f"threads={threads!r}: give the number of chunks that are worked on at the same time")
-        given = self.given | {name: options.pop(name) for name, _ in self.layout.parameters if name in options}
+        given = {name: options.pop(name) for name, _ in self.layout.parameters if name in options}
         legal = tuple(axis for axis, values in enumerate(self.layout.legal) if values is not None)
         if legal:
             whole = options.get("whole", ())
             options["whole"] = (*((whole,) if isinstance(whole, Integral) else whole), *legal)
-        model = replace(self, views=True, given=given)  # parts of an array have gaps between their rows
+        model = replace(self.called_with(**given), views=True)  # parts of an array have gaps between their rows
         return choose_chunks(
             for_chunks(model, features),
             shape,
@@ -70,6 +70,10 @@ class Model(Footprint):
             stored_chunks=stored_chunks,
             **options,
         )
+
+    def called_with(self, **parameters: float) -> Self:
+        """Return the model of runs with these parameters, as graphs and doors ask for it: by its shape alone."""
+        return replace(self, given=self.given | parameters)
 
     def observe(self, *samples: Sample) -> Self:
         """Learn from further runs: return the model with these samples added."""
