@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 from forebay.cli.main import app
 from forebay.footprint import FootprintError, FootprintWarning, Model, Sample, learn, load
 from forebay.footprint.measure.conditions import Conditions
-from forebay.footprint.measure.inputs import InputLayout
+from forebay.footprint.measure.inputs import InputLayout, InputRecipe
+from forebay.footprint.measure.process import Child, Workload
 from forebay.footprint.search.search import Search
 from forebay.footprint.search.spending import Spending
 from forebay.footprint.values import read_values
@@ -120,8 +121,9 @@ def test_values_are_read_as_they_are_written():
 
 
 @linux
+@pytest.mark.slow
 def test_a_function_is_called_with_its_parameters():
-    model = learn(partial(functions.windowed, fill=1.0), ndim=2, parameters={"size": (1, 9)}, samples=9)
+    model = learn(partial(functions.windowed, fill=1.0), ndim=2, parameters={"size": (1, 9)}, samples=9, seconds=600)
     run = model.predict((2000, 3000), size=5)
     assert run.bytes == pytest.approx(4 * 5 * 6e6, rel=0.05) and run.output_shape == (2000, 3000, 5)
 
@@ -130,26 +132,89 @@ def test_a_function_is_called_with_its_parameters():
 @pytest.mark.slow
 def test_images_and_powers_of_two_just_work():
     with pytest.warns(FootprintWarning, match="where n2 has 3 elements"):
-        model = learn(functions.grey, ndim=3, samples=5)
+        model = learn(functions.grey, ndim=3, samples=5, seconds=600)
     assert model.predict((3000, 2000, 3)).output_shape == (3000, 2000)
     with pytest.warns(FootprintWarning, match="at powers of two"):
-        model = learn(functions.hadamard, ndim=1, samples=5)
+        model = learn(functions.hadamard, ndim=1, samples=5, seconds=600)
     assert model.predict((2**20,)).bytes == pytest.approx(2**22, rel=0.05)
 
 
 @linux
 @pytest.mark.slow
 def test_blocks_that_know_their_place_and_numbers_beside_arrays_are_learned():
-    assert learn(functions.placed, ndim=2, samples=5).predict((2000, 3000)).bytes > 23e6
-    model = learn(functions.scaled, ndim=[2, 0], samples=5)
+    assert learn(functions.placed, ndim=2, samples=5, seconds=600).predict((2000, 3000)).bytes > 23e6
+    model = learn(functions.scaled, ndim=[2, 0], samples=5, seconds=600)
     assert model.predict([(2000, 3000), ()]).bytes == pytest.approx(24e6, rel=0.05)
 
 
 @linux
 def test_the_command_line_takes_keywords_parameters_and_axes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    asked = ["footprint", "tests.footprint.functions:windowed", "--shape", "2000,3000", "--samples", "9"]
+    asked = [
+        "footprint",
+        "tests.footprint.functions:windowed",
+        "--shape",
+        "2000,3000",
+        "--samples",
+        "9",
+        "--seconds",
+        "600",
+    ]
     more = ["--keyword", "size=4", "--keyword", "fill=2.0", "--parameter", "size=1,9", "--axis", "0=16:4096:16"]
     result = CliRunner().invoke(app, [*asked, *more], catch_exceptions=False)
     assert result.exit_code == 0 and "(2000, 3000), size=4:" in result.output
     assert "gives float32 (2000, 3000, 4)" in " ".join(result.output.split())
+
+
+def filtered(x, sigma):
+    """Smooth with a bell."""
+    from scipy.ndimage import gaussian_filter
+
+    return gaussian_filter(x, sigma)
+
+
+def median(x, size):
+    """Take medians of odd windows."""
+    from scipy.ndimage import median_filter
+
+    return median_filter(x, size)
+
+
+def zoomed(x, zoom):
+    """Change the number of elements."""
+    from scipy.ndimage import zoom as resample
+
+    return resample(x, zoom)
+
+
+def convolved(x, size):
+    """Convolve with a window by transforms of padded lengths."""
+    from scipy.signal import fftconvolve
+
+    return fftconvolve(x, np.ones((size, size), x.dtype))
+
+
+@linux
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "ndim", "parameters", "unseen"),
+    [
+        (filtered, 3, {"sigma": (1, 8)}, [((200, 210, 300), 4), ((300, 150, 300), 7)]),
+        (filtered, 2, {"sigma": (1.0, 8.0)}, [((3000, 2100), 4.4), ((1500, 4000), 2.3)]),
+        (median, 2, {"size": range(3, 12, 2)}, [((1500, 1000), 5), ((1000, 2000), 9)]),
+        (zoomed, 2, {"zoom": (0.5, 3.0)}, [((1500, 1700), 2.0), ((1500, 2000), 1.3)]),
+        (convolved, 2, {"size": (3, 31)}, [((2500, 1700), 9), ((1500, 3000), 20)]),
+    ],
+)
+def test_one_model_foresees_unseen_values_and_shapes_of_scipy(function, ndim, parameters, unseen):
+    pytest.importorskip("scipy")
+    model = learn(function, ndim=ndim, parameters=parameters, samples=20, largest=1e6, seconds=600)
+    child = Child(Workload(function, InputRecipe(InputLayout.of(ndim), "float32")))
+    try:
+        child.measure(model.samples[0].lengths, parameters=model.samples[0].parameters)  # warms up
+        for shape, value in unseen:
+            called = dict.fromkeys(parameters, value)
+            peak, run = child.measure(shape, parameters=called).peak, model.predict(shape, **called)
+            assert run.bytes == pytest.approx(peak, rel=0.05) and peak <= run.upper
+    finally:
+        child.close()

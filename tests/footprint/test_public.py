@@ -29,7 +29,7 @@ def foreseen_and_measured(name):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = learn(
-            function, ndim=case.ndim, axes=axes, library=library, largest=case.largest, samples=10, seconds=30
+            function, ndim=case.ndim, axes=axes, library=library, largest=case.largest, samples=10, seconds=300
         )
     growing = [axis for axis in range(case.ndim) if axis not in axes]
     volume = LARGER * max(prod(sample.lengths) for sample in model.samples) / prod(axes.values())
