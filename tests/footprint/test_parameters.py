@@ -187,13 +187,6 @@ def zoomed(x, zoom):
     return resample(x, zoom)
 
 
-def convolved(x, size):
-    """Convolve with a window by transforms of padded lengths."""
-    from scipy.signal import fftconvolve
-
-    return fftconvolve(x, np.ones((size, size), x.dtype))
-
-
 @linux
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -203,7 +196,6 @@ def convolved(x, size):
         (filtered, 2, {"sigma": (1.0, 8.0)}, [((3000, 2100), 4.4), ((1500, 4000), 2.3)]),
         (median, 2, {"size": range(3, 12, 2)}, [((1500, 1000), 5), ((1000, 2000), 9)]),
         (zoomed, 2, {"zoom": (0.5, 3.0)}, [((1500, 1700), 2.0), ((1500, 2000), 1.3)]),
-        (convolved, 2, {"size": (3, 31)}, [((2500, 1700), 9), ((1500, 3000), 20)]),
     ],
 )
 def test_one_model_foresees_unseen_values_and_shapes_of_scipy(function, ndim, parameters, unseen):
