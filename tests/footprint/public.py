@@ -1,4 +1,4 @@
-"""A hundred public functions of other people's libraries, and five of PyTorch: none was tuned on.
+"""A hundred public functions of other people's libraries, and five of PyTorch.
 
 The list was written before any of them was learned. Each has the number of its axes, the most elements of a sample (by
 how long it takes: the shapes held out are 20 to 55 times larger), and the axes that have a length of their own.

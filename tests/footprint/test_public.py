@@ -1,4 +1,4 @@
-"""Public functions of other people's libraries, on which nothing was tuned: the bound holds, or doubt was told."""
+"""Public functions of other people's libraries: the bound holds, or doubt was told."""
 
 import sys
 import warnings
