@@ -103,6 +103,7 @@ ELSEWHERE = r"(?:not (?:part of|in)|no part of|outside of) the\s+repository|\bby
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.name)
 def test_a_page_of_results_is_read_at_one_look_and_rests_on_commands_of_the_repository(page):
     text = page.read_text()
-    assert text.count("\n") <= 80 and not re.findall(ELSEWHERE, text, re.IGNORECASE)
+    written = re.sub(r"<!-- table .*?<!-- end -->", "", text, flags=re.DOTALL)  # the rows are those of a file
+    assert written.count("\n") <= 80 and not re.findall(ELSEWHERE, text, re.IGNORECASE)
     scripts = re.findall(r"\b(?:bench|examples)/[\w/]+\.py\b", text)
     assert [script for script in scripts if not (ROOT / script).is_file()] == []

@@ -52,13 +52,20 @@ class Model(Footprint):
         features
             the most that any chunk has, where the model was learned with `features`; or a function of a chunk's shape
         **options
-            what else `plan_chunks` takes: workers, whole, padded, waiting, overhead
+            the parameters that the model was learned with, and what else `plan_chunks` takes: workers, whole, padded,
+            waiting, overhead. Axes that it was learned for certain lengths of are not cut
         """
         count: object = threads
         if not isinstance(count, Integral) or count < 1:
             raise FootprintError(f"threads={threads!r}: give the number of chunks that are worked on at the same time")
+        given = {name: options.pop(name) for name, _ in self.layout.parameters if name in options}
+        legal = tuple(axis for axis, values in enumerate(self.layout.legal) if values is not None)
+        if legal:
+            whole = options.get("whole", ())
+            options["whole"] = (*((whole,) if isinstance(whole, Integral) else whole), *legal)
+        model = replace(self.called_with(**given), views=True)  # parts of an array have gaps between their rows
         return choose_chunks(
-            for_chunks(replace(self, views=True), features),  # parts of an array have gaps between their rows
+            for_chunks(model, features),
             shape,
             budget,
             threads=threads,
@@ -66,6 +73,10 @@ class Model(Footprint):
             stored_chunks=stored_chunks,
             **options,
         )
+
+    def called_with(self, **parameters: float) -> Self:
+        """Return the model of runs with these parameters, as graphs and doors ask for it: by its shape alone."""
+        return replace(self, given=self.given | parameters)
 
     def observe(self, *samples: Sample) -> Self:
         """Learn from further runs: return the model with these samples added."""
