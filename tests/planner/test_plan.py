@@ -46,7 +46,9 @@ def test_a_plan_is_made_for_the_salt_problem_and_explained():
     plan = fb.plan(3751, "1.13GB", fb.Budget(device="8GB", host="64GB"), reversals=100)
     assert plan.peak_bytes["device"] <= 8e9 and plan.peak_bytes["host"] <= 64e9
     text = plan.explain()
-    for told in (str(plan.schedule), "assumed for h200", "runner-up", "stall", "host", "pinning"):
+    first, second = plan.schedule.levels
+    meaning = f"({first.snapshots} snapshots at no price, and {second.snapshots} at a price of {second.price:g} steps)"
+    for told in (f"{plan.schedule} {meaning}", "assumed for h200", "runner-up", "stall", "host", "pinning"):
         assert told in text
 
 
