@@ -52,6 +52,11 @@ def test_a_plan_is_made_for_the_salt_problem_and_explained():
         assert told in text
 
 
+def test_pinning_is_shared_by_reversals():
+    for reversals, said in ((1, "pinning "), (2, "pinning (its share of 2 reversals) ")):
+        assert said in fb.plan(900, STATE, fb.Budget("6GB", "90GB"), reversals=reversals).explain()
+
+
 def test_the_same_inputs_give_the_same_plan():
     first, second = (fb.plan(900, STATE, fb.Budget("6GB", "90GB"), costs=costs(25)) for _ in range(2))
     assert first == second
