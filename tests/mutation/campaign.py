@@ -223,13 +223,14 @@ def summary(told, drawn):
 
 
 def record(report, counts=COUNTS):
-    """Write what was counted of rooms over what was counted of them before."""
-    rows = {row["room"]: row for row in json.loads(counts.read_text())["rows"]} if counts.exists() else {}
+    """Write down what was counted of rooms, over what was counted of the same changes before."""
+    rows = json.loads(counts.read_text())["rows"] if counts.exists() else []
+    rows = {(row["room"], row["seed"]): row for row in rows}
     for room, told in report["rooms"].items():
-        asked = {"room": room, "noticed": told["noticed"], "tried": told["tried"] - told["equivalent"]}
-        rows[room] = asked | {"share": told["share"], "seed": report["seed"], "where": report["where"]}
-    rows = [rows[room] for room in TESTS if room in rows]
-    counts.write_text(json.dumps({"rows": rows}, indent=1) + "\n")
+        counted = {"noticed": told["noticed"], "tried": told["tried"] - told["equivalent"], "share": told["share"]}
+        rows[room, report["seed"]] = {"room": room, **counted, "seed": report["seed"], "where": report["where"]}
+    ordered = sorted(rows.values(), key=lambda row: list(TESTS).index(row["room"]))
+    counts.write_text(json.dumps({"rows": ordered}, indent=1) + "\n")
 
 
 def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9, tests=None):

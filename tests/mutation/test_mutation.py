@@ -83,15 +83,16 @@ def test_nine_of_ten_changes_are_noticed(room, tmp_path):
     assert told["rooms"][room]["share"] >= 0.9, survivors
 
 
-def test_counts_of_a_room_are_written_over_those_before(tmp_path):
+def test_counts_are_written_over_those_of_the_same_changes(tmp_path):
     counts, outcomes = tmp_path / "counts.json", ("killed", "timeout", "survived", "untouched", "equivalent")
     rooms = summary([{"room": "tier", "outcome": outcome} for outcome in outcomes], {"tier": 535})
     other = {"codec": {"noticed": 9, "tried": 10, "equivalent": 0, "share": 0.9}}
-    for seed, told in enumerate((other, rooms, rooms)):
-        record({"seed": seed, "where": "here", "rooms": told}, counts)
-    tier, codec = json.loads(counts.read_text())["rows"]
-    assert tier == {"room": "tier", "noticed": 2, "tried": 4, "share": 0.5, "seed": 2, "where": "here"}
-    assert (codec["room"], codec["tried"], codec["seed"]) == ("codec", 10, 0)
+    for seed, where, told in ((1, "there", other), (1, "there", rooms), (2, "there", rooms), (2, "here", rooms)):
+        record({"seed": seed, "where": where, "rooms": told}, counts)
+    first, second, codec = json.loads(counts.read_text())["rows"]
+    assert second == {"room": "tier", "noticed": 2, "tried": 4, "share": 0.5, "seed": 2, "where": "here"}
+    assert first == second | {"seed": 1, "where": "there"}
+    assert (codec["room"], codec["tried"], codec["seed"]) == ("codec", 10, 1)
 
 
 def test_every_room_has_tests_that_are_there():
