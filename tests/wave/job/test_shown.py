@@ -93,6 +93,9 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
         ("seconds of all shots", "7 s, of which 2.5 s for data"),
         ("this run", run),
     ]
+    for shot in (first, second):
+        shot["phases"] = {"forward": 0.25}
+    assert times_of(survey)[2] == ("this run", run.replace("1.5", "24"))
 
 
 def test_facts_of_a_plan_count_whole_snapshots():

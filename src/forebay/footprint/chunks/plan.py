@@ -136,6 +136,8 @@ def plan_chunks(
         raise BudgetError(f"threads={threads} and workers={workers}: both must be whole numbers of at least 1")
     if not is_whole(waiting) or waiting < 0 or not overhead >= 0:
         raise BudgetError(f"waiting={waiting} and overhead={overhead}: a whole number and seconds, neither negative")
+    if not isinstance(shape, Iterable):
+        raise BudgetError(f"shape {short(shape)}: give a tuple of lengths, one for each axis")
     if any(not is_whole(extent) for extent in shape):
         raise BudgetError(f"shape {tuple(shape)}: give whole numbers; Dask's compute_chunk_sizes() finds unknown ones")
     extents = tuple(int(extent) for extent in shape)
