@@ -103,7 +103,12 @@ def test_adjoints_may_follow_each_other_and_costs_may_be_timed():
 
 def test_what_needs_the_costs_before_is_refused_in_words(monkeypatch):
     loop = ClockedLoop([1.0] * 9, monkeypatch)
-    for name, value in (("plan", object()), ("codec", "cast:float16"), ("policy", "lru"), ("resume", "nowhere")):
+    for name, value in (
+        ("plan", fb.plan(9, 100, "9kB")),
+        ("codec", "cast:float16"),
+        ("policy", "lru"),
+        ("resume", "nowhere"),
+    ):
         with pytest.raises(fb.PlanError, match=f"{name}= needs what steps cost"):
             loop.run("1MB", **{name: value})
     with pytest.raises(fb.PlanError, match="with step_costs='learn' it is 'auto', or 'weighted:20'"):

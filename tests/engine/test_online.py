@@ -110,7 +110,7 @@ def test_time_steps_that_adapt_are_part_of_the_state():
 
 
 def test_what_cannot_be_without_an_end_is_refused_in_words():
-    for name, value in (("plan", object()), ("step_costs", [1.0]), ("policy", "lru")):
+    for name, value in (("plan", fb.plan(5, 100, "9kB")), ("step_costs", [1.0]), ("policy", "lru")):
         with pytest.raises(fb.PlanError, match=f"{name}= needs the number of steps"):
             run(5, "1MB", **{name: value})
     with pytest.raises(fb.PlanError, match="resume= needs the number of steps"):

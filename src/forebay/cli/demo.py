@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:  # loaded when the demo runs
     from rich.console import Console
+    from rich.table import Table
 
     from forebay.wave.demo import RecordedLine, Strategy
 
@@ -63,15 +64,15 @@ def run(text: str | None, output: Path, console: "Console") -> "tuple[RecordedLi
             ("all three ways, and a pilot", f"{migrated - modelled:.1f} s"),
         ]
         written = write_demo(line, ways, output, times)
-    _show(line, ways, console)
+    console.print(_table(line, ways))
     names = ", ".join([path.name for path in written[:-1]] + ["job.toml"])
     say(console, f"pictures and data in {output}: {names}")
     say(console, f"open {written[-1].resolve()} in a browser; all of it took {perf_counter() - started:.0f} s")
     return line, ways
 
 
-def _show(line: "RecordedLine", ways: "Sequence[Strategy]", console: "Console") -> None:
-    """Print the table of the ways."""
+def _table(line: "RecordedLine", ways: "Sequence[Strategy]") -> "Table":
+    """Return the table of the ways."""
     from rich.table import Table
 
     from forebay.wave.demo.page import HEADINGS, rows_of
@@ -79,4 +80,4 @@ def _show(line: "RecordedLine", ways: "Sequence[Strategy]", console: "Console") 
     table = Table(*HEADINGS, title=f"{len(line.shots)} shots, three ways")
     for row in rows_of(line, ways):
         table.add_row(*row)
-    console.print(table)
+    return table

@@ -7,7 +7,7 @@ from forebay.drawing import Chart
 from forebay.drawing.tables import table
 from forebay.metrics import Metrics
 from forebay.planner import Costs, Plan
-from forebay.planner.plan import MOST_DRAWN
+from forebay.planner.plan import MOST_SHOWN
 from forebay.report.reversal import compared, measured_chart, write_report
 from forebay.units import seconds_to_text, to_text
 
@@ -59,7 +59,7 @@ class Result:
         write_report(self, path, title)
 
     def _repr_html_(self) -> str:
-        drawn = self.plot().markup if len(self.plan.schedule) <= MOST_DRAWN else ""
+        drawn = self.plot().markup if len(self.plan.schedule) <= MOST_SHOWN else ""
         return table(("", "measured", "predicted"), compared(self)) + drawn
 
     def explain(self) -> str:

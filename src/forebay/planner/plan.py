@@ -24,8 +24,8 @@ from forebay.schedule.segmented import Segmented
 from forebay.schedule.weighted import summed
 from forebay.units import Budget, seconds_to_text, to_text
 
-MOST_DRAWN = 20_000
-"""Actions of a plan that a notebook draws unasked: more would take seconds."""
+MOST_SHOWN, MOST_DRAWN = 500, 20_000
+"""Actions of a plan that a notebook draws unasked, since it keeps them with the cell, and that are drawn at all."""
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -148,7 +148,7 @@ class Plan:
         return run_chart(self, self.timeline())
 
     def _repr_html_(self) -> str:
-        drawn = self.plot().markup if len(self.schedule) <= MOST_DRAWN else ""
+        drawn = self.plot().markup if len(self.schedule) <= MOST_SHOWN else ""
         return preformatted(self.explain()) + drawn
 
     def __post_init__(self) -> None:

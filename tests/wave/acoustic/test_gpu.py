@@ -67,14 +67,14 @@ class Emulated:
     """Moves models to the emulator, whose launches are counted."""
 
     def __init__(self, monkeypatch, variant=SMALL):
-        self.emulator, choose = Emulator(), acoustic._kernels
+        self.emulator, choose = Emulator(), acoustic.kernels_of
 
         def kernels(array, grid, radius, dtype, shots):
             if isinstance(array, OnDevice):
                 return gpu_kernels(grid, radius, dtype, shots, device=self.emulator, variant=variant)
             return choose(array, grid, radius, dtype, shots)
 
-        monkeypatch.setattr(acoustic, "_kernels", kernels)
+        monkeypatch.setattr(acoustic, "kernels_of", kernels)
         monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
 
     def __call__(self, model):

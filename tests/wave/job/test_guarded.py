@@ -15,11 +15,12 @@ from typer.testing import CliRunner
 
 from forebay.cli.main import app
 from forebay.errors import CorruptionError, WaveError
+from forebay.wave.files import seal
 from forebay.wave.job import checks, parse, run_job, work
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import outliers
 from forebay.wave.job.verify import verify
-from forebay.wave.job.workspace import Workspace, seal
+from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace import workspace as workspaces
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")

@@ -249,7 +249,7 @@ def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
     (tmp_path / "job.toml").write_text(text)
     assert command(tmp_path)[0] == 0
     root = tmp_path / "out"
-    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole, and so are 4 of 4 results")
+    assert command(tmp_path, "--verify") == (0, "4 of 4 shots are there and whole, and so are 5 of 5 results")
     image, chunk = root / "image.npy", next(path for path in (root / "image.zarr" / "c").rglob("*") if path.is_file())
     before = image.read_bytes()
     for damage, named in (
