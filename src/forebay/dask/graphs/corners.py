@@ -93,9 +93,8 @@ class _Corner:
 
 def _corner(source: Any, wanted: Sequence[int], pattern: Sequence[bool]) -> Any:
     """Return the first elements of an array, in two blocks along the axes that are cut and in one along the others."""
-    lengths = [
-        min(length, extent // 2 if cut else extent) or 1 for cut, extent in zip(pattern, source.shape, strict=True)
-    ]
+    room = [extent // 2 if cut else extent for cut, extent in zip(pattern, source.shape, strict=True)]
+    lengths = [max(1, min(length, most)) for length, most in zip(wanted, room, strict=True)]
     shape = tuple((2 if cut else 1) * each for cut, each in zip(pattern, lengths, strict=True))
     if isinstance(source, da.Array):
         return source[tuple(map(slice, shape))].rechunk(tuple(lengths))
