@@ -148,6 +148,17 @@ def test_a_budget_that_nothing_fits_names_what_would(client):
         chunks_for_graph(lambda cut: cut.max(), array, client, budget="1kB")
 
 
+@pytest.mark.slow
+def test_what_one_user_of_a_cluster_has_learned_the_next_need_not(client, monkeypatch):
+    array = np.ones((96, 96, 96), "float32")
+    first = chunks_for_graph(smooth_twice, array, client, budget="20MB")
+    monkeypatch.delattr("forebay.dask.graphs.corners.sample")
+    with distributed.Client(client.scheduler.address) as other:
+        second = chunks_for_graph(smooth_twice, array, other, budget="20MB")
+    assert second.chunks == first.chunks
+    assert second.forecast.seconds == first.forecast.seconds
+
+
 def _forget():
     from forebay.footprint.measure.resident import CLEAR_REFS
 

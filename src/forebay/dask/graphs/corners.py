@@ -1,10 +1,12 @@
 """A pipeline over an array, and what its tasks need: learned on two small corners of the array, on a worker."""
 
+import hashlib
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import cloudpickle
 import dask.array as da
 import distributed
 
@@ -36,14 +38,30 @@ class Pipeline:
         """Return what is known of the graph whose axes are cut, or not, as these; or run it on two small corners."""
         pattern = tuple(count > 1 for count in numblocks)
         if pattern not in self.rates:
-            samples: list[TaskSample] = []
-            small, large = self._lengths()
-            for lengths, cut in ((small, pattern), (large, _first(pattern))):
-                corner = _corner(self.source, lengths, cut)
-                graph = task_graph(self.build(corner))
-                samples += sample(graph, source_bytes(graph, self.told(corner)), self.client)
-            self.rates[pattern] = rates_of(samples)
+            self.rates[pattern] = self._kept(pattern) or self._learned(pattern)
         return self.rates[pattern]
+
+    def _kept(self, pattern: tuple[bool, ...]) -> dict[str, Rates] | None:
+        """Return what somebody has learned on this cluster before; its scheduler keeps that for all of its users."""
+        kept = self.client.get_metadata(self._place(pattern), None)
+        return None if kept is None else {kind: Rates.of(numbers) for kind, numbers in kept.items()}
+
+    def _learned(self, pattern: tuple[bool, ...]) -> dict[str, Rates]:
+        samples: list[TaskSample] = []
+        small, large = self._lengths()
+        for lengths, cut in ((small, pattern), (large, _first(pattern))):
+            corner = _corner(self.source, lengths, cut)
+            graph = task_graph(self.build(corner))
+            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client)
+        rates = rates_of(samples)
+        self.client.set_metadata(self._place(pattern), {kind: rate.numbers() for kind, rate in rates.items()})
+        return rates
+
+    def _place(self, pattern: tuple[bool, ...]) -> list[str]:
+        """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""
+        small, large = self._lengths()
+        content = cloudpickle.dumps((self.build, str(self.source.dtype), small, large, pattern))
+        return ["forebay", hashlib.sha256(content).hexdigest()]
 
     def _lengths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the blocks of both corners: of one stored chunk and of some, since reading needs room of its own."""

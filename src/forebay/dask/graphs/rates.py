@@ -35,6 +35,17 @@ class Rates:
     seconds: Affine
     view: bool
 
+    def numbers(self) -> list[Any]:
+        """Return them as plain numbers, to be sent and kept."""
+        pairs = ([each.fixed, each.slope] for each in (self.output, self.peak, self.seconds))
+        return [*pairs, self.view]
+
+    @classmethod
+    def of(cls, numbers: Sequence[Any]) -> "Rates":
+        """Return them from what `numbers` gave."""
+        output, peak, seconds, view = numbers
+        return cls(Affine(*output), Affine(*peak), Affine(*seconds), bool(view))
+
 
 UNKNOWN = Rates(Affine(0, 1), Affine(0, 1), Affine(0, 1e-9), view=False)
 """Of a kind that was not sampled: it makes one array of what it reads."""
