@@ -14,7 +14,8 @@ from forebay.errors import BudgetError
 from forebay.units import to_bytes, to_text
 
 CLOSE = 0.03
-"""Chunks that are predicted to be this close to the fastest are told apart by what they need."""
+"""Chunks that are predicted to be this close to the fastest are told apart by the tasks that they make, then by what
+they need."""
 DIVISORS = (2, 4, 6, 9, 14, 24, 48)
 """Parts of what a thread may use that chunks are tried with."""
 
@@ -76,7 +77,7 @@ def chunks_for_graph(
         )
     fastest = min(each.seconds for each in fitting.values())
     close = {chunks: each for chunks, each in fitting.items() if each.seconds <= (1 + CLOSE) * fastest}
-    best = min(close, key=lambda chunks: (close[chunks].upper, chunks))
+    best = min(close, key=lambda chunks: (close[chunks].tasks, close[chunks].upper, chunks))
     return GraphChunks(best, found[best], found)
 
 

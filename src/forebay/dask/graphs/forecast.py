@@ -16,7 +16,7 @@ from forebay.units import seconds_to_text, to_text
 
 BANDWIDTH = 500e6
 """bytes a second from one worker to another"""
-OVERHEAD = 0.002
+OVERHEAD = 0.01
 """seconds that a task costs besides its work"""
 MARGIN = 0.1
 """of what tasks hold, which the bound adds"""
