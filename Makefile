@@ -5,10 +5,13 @@ BIN := .venv/bin
 unexport PYTHONDONTWRITEBYTECODE
 INSTALL := $(BIN)/python -m pip install --quiet --no-compile --editable
 
-.PHONY: demo test test-slow unit lint format clean
+.PHONY: demo docs test test-slow unit lint format clean
 
 demo: .venv/.demo
 	$(BIN)/forebay demo --output demo
+
+docs: .venv/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # Linters and type checks run beside the tests, which leave a core idle at times.
 test: .venv/.test
@@ -38,9 +41,13 @@ format: .venv/.test
 	$(INSTALL) ".[wave,codecs,plots]"
 	touch $@
 
+.venv/.docs: .venv/bin/python pyproject.toml
+	$(INSTALL) ".[docs]"
+	touch $@
+
 .venv/.test: .venv/bin/python pyproject.toml
 	$(INSTALL) ".[test]"
 	touch $@ .venv/.demo
 
 clean:
-	rm -rf .venv demo build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

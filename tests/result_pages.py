@@ -42,7 +42,7 @@ def answer(asked: str, data: Path) -> str:
     if what == "facts":
         return table((heading, form, [cell(written["facts"], key, form)]) for key, heading, form in parsed(columns))
     conditions = dict(condition.split("=", 1) for condition in wanted)
-    rows = [row for row in written["rows"] if all(str(row.get(k)) in v.split(",") for k, v in conditions.items())]
+    rows = [row for row in written["rows"] if all(cell(row, k, "") in v.split(",") for k, v in conditions.items())]
     if not rows:
         raise ValueError(f"no row of {name}.json has {' '.join(wanted)}")
     return table((heading, form, [cell(row, key, form) for row in rows]) for key, heading, form in parsed(columns))

@@ -6,6 +6,8 @@ block prints. Blocks that open with ```python no-run are skipped.
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,20 @@ def test_every_page_is_linked_from_the_index():
     assert {page.resolve() for page in DOCS.rglob("*.md")} - {index.resolve()} <= linked
 
 
+def test_every_page_is_a_page_of_the_site():
+    site = (ROOT / "mkdocs.yml").read_text()
+    assert [page.name for page in DOCS.rglob("*.md") if f": {page.relative_to(DOCS)}\n" not in site] == []
+
+
+@pytest.mark.slow
+def test_the_site_is_built_without_a_warning(tmp_path):
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", tmp_path / "site"]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "site" / "reports.html").is_file()
+
+
 def test_no_page_tells_to_fetch_from_pypi_what_is_not_there():
     assert not [page.name for page in PAGES if re.search(r"pip install ['\"]?forebay", page.read_text())]
 
@@ -78,3 +94,16 @@ def test_a_table_is_made_of_the_rows_and_keys_that_its_page_names(tmp_path):
     assert result_pages.made(made, tmp_path) == made
     with pytest.raises(ValueError, match="no row of loop"):
         result_pages.made(page.replace("way=min,lru", "way=max"), tmp_path)
+
+
+RESULTS = sorted((DOCS / "results").glob("*.md"))
+ELSEWHERE = r"(?:not (?:part of|in)|no part of|outside of) the\s+repository|\bby (?:a|the same) script|scripts? that"
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.name)
+def test_a_page_of_results_is_read_at_one_look_and_rests_on_commands_of_the_repository(page):
+    text = page.read_text()
+    written = re.sub(r"<!-- table .*?<!-- end -->", "", text, flags=re.DOTALL)  # the rows are those of a file
+    assert written.count("\n") <= 80 and not re.findall(ELSEWHERE, text, re.IGNORECASE)
+    scripts = re.findall(r"\b(?:bench|examples)/[\w/]+\.py\b", text)
+    assert [script for script in scripts if not (ROOT / script).is_file()] == []

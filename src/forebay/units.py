@@ -6,6 +6,9 @@ from decimal import Decimal, DecimalException
 from math import inf
 from numbers import Integral, Real
 
+from forebay.drawing import Chart
+from forebay.drawing.bars import bars_chart
+from forebay.drawing.tables import table
 from forebay.errors import BudgetError, UnitError
 
 UNITS = {
@@ -162,6 +165,16 @@ class Budget:
     def with_tier(self, tier: str, amount: str | float | None) -> "Budget":
         """Return the same budget with another amount for one tier."""
         return Budget(**{name: getattr(self, name) for name in TIERS} | {tier: amount})
+
+    def plot(self) -> Chart:
+        """Draw the bytes of each tier as bars."""
+        most = max(self[tier] for tier in self.tiers)
+        unit = next((unit for unit in ("PB", "TB", "GB", "MB", "kB") if most >= UNITS[unit]), "B")
+        heights = {"budget": [self[tier] / UNITS[unit] for tier in self.tiers]}
+        return bars_chart(heights, self.tiers, "tier", unit, {"budget": "#2b7bba"})
+
+    def _repr_html_(self) -> str:
+        return table(("tier", "budget"), [(tier, to_text(self[tier])) for tier in self.tiers])
 
     def __repr__(self) -> str:
         return f"Budget({', '.join(f'{tier}={to_text(self[tier])!r}' for tier in self.tiers)})"

@@ -44,6 +44,8 @@ def test_only_benchmarks_are_listed_each_with_a_line():
     listed = CliRunner().invoke(app, ["bench", "--list"]).output.splitlines()
     assert [line.split()[0] for line in listed] == NAMES
     assert all(len(line.split()) > 4 for line in listed)
+    about = json.loads(CliRunner().invoke(app, ["bench", "--json"]).output)
+    assert [f"{name:14} {line}" for name, line in about.items()] == listed
     assert {"reversal", "codecs", "rtm", "pool"} <= set(NAMES) and not {"harness", "wavefields", "nets"} & set(NAMES)
 
 
@@ -51,6 +53,15 @@ def test_only_benchmarks_are_listed_each_with_a_line():
 def test_a_benchmark_is_a_script_of_the_harness(name):
     source = (FOLDER / f"{name}.py").read_text()
     assert source.startswith('"""') and "@benchmark(" in source and 'if __name__ == "__main__":' in source
+
+
+def test_a_benchmark_run_for_its_json_prints_nothing_else(tmp_path, monkeypatch):
+    (tmp_path / "own.py").write_text(CHILDREN.replace("report.add(child(works) | {", "print('a word'); report.add({"))
+    (tmp_path / "harness").symlink_to(FOLDER / "harness")
+    command = f"from pathlib import Path; from forebay.cli import bench; bench.FOLDER = Path({str(tmp_path)!r}); "
+    command += "from forebay.cli.main import main; main()"
+    ran = subprocess.run([sys.executable, "-c", command, "bench", "own", "--json"], capture_output=True, text=True)
+    assert json.loads(ran.stdout)["rows"] and "a word" in ran.stderr
 
 
 def test_a_benchmark_describes_its_arguments():

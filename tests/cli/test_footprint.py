@@ -1,3 +1,4 @@
+import json
 import sys
 
 import pytest
@@ -31,6 +32,9 @@ def test_it_prints_terms_estimate_bound_and_chunks_draws_and_keeps_a_model(folde
     again = CliRunner().invoke(app, [*ARGUMENTS, "--model", "double.json"], catch_exceptions=False)
     assert again.exit_code == 0 and again.output.splitlines()[:4] == result.output.splitlines()[:4]
     assert "no picture: a picture needs matplotlib" in again.output
+    told = [*ARGUMENTS, "--model", "double.json", "--budget", "20MB", "--threads", "2", "--halo", "4,4,4", "--json"]
+    plain = json.loads(CliRunner().invoke(app, told, catch_exceptions=False).stdout)
+    assert plain["bytes"] <= plain["upper"] and f"chunks within 20MB: {tuple(plain['chunks'])}" in result.output
     # A model of something else is refused and left alone.
     before = (folder / "double.json").read_bytes()
     other = CliRunner().invoke(app, ["footprint", "mine:double", "--shape", "200,300", "--model", "double.json"])

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 import forebay
 from forebay.cli.main import app
 
-HEAVY = ("cupy", "jax", "jinja2", "matplotlib", "numba", "packaging", "plotly", "pydantic", "scipy", "torch")
+HEAVY = ("cupy", "jax", "matplotlib", "numba", "packaging", "pydantic", "scipy", "torch")
 
 
 def test_the_version_is_shown():

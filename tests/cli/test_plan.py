@@ -20,8 +20,15 @@ def test_it_explains_the_plan():
 def test_it_prints_and_writes_json_and_draws(tmp_path):
     files = ["--output", str(tmp_path / "plan.json"), "--picture", str(tmp_path / "plan.png")]
     result = CliRunner().invoke(app, [*ARGUMENTS, "--json", *files])
-    assert json.loads(result.output) == json.loads((tmp_path / "plan.json").read_text())
+    assert json.loads(result.stdout) == json.loads((tmp_path / "plan.json").read_text())
     assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_vector_picture_needs_no_library(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    small = ["plan", "--steps", "40", "--state", "1GB", "--host", "8GB", "--machine", "laptop"]
+    result = CliRunner().invoke(app, [*small, "--picture", str(tmp_path / "plan.svg")], catch_exceptions=False)
+    assert result.exit_code == 0 and "forward again" in (tmp_path / "plan.svg").read_text()
 
 
 def machine_file(folder, **links):
@@ -91,7 +98,9 @@ def test_a_file_without_an_end_is_not_read_whole(monkeypatch, capsys):
 
 
 def test_who_names_no_machine_is_told_so():
-    assert "--machine here" in CliRunner().invoke(app, ARGUMENTS).stderr
+    for more in ([], ["--json"]):
+        told = CliRunner().invoke(app, [*ARGUMENTS, *more]).stderr
+        assert "so h200 is assumed" in told and "--machine here" in told
     assert not CliRunner().invoke(app, [*ARGUMENTS, "--machine", "a100"]).stderr
 
 

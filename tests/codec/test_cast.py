@@ -46,6 +46,7 @@ def test_every_value_comes_back_within_the_stated_error(name, values):
 def test_float16_is_what_numpy_rounds_to():
     values = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
     values[0] = 2.0**14.9  # the largest, so that nothing is scaled
+    values[1:1025] = np.arange(1024, 2048) + 0.5  # as near to one as to the other
     decoded = get("cast:float16").decode(get("cast:float16").encode(values))
     np.testing.assert_array_equal(decoded, values.astype(np.float16).astype(np.float32))
 
@@ -53,6 +54,7 @@ def test_float16_is_what_numpy_rounds_to():
 def test_bfloat16_is_what_torch_rounds_to():
     torch = pytest.importorskip("torch")
     values = np.random.default_rng(0).standard_normal(5000).astype(np.float32)
+    values[:128] = np.arange(128, 256) + 0.5  # as near to one as to the other
     decoded = get("cast:bfloat16").decode(get("cast:bfloat16").encode(values))
     np.testing.assert_array_equal(decoded, torch.from_numpy(values).to(torch.bfloat16).to(torch.float32).numpy())
 

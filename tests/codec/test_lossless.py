@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from forebay.codec import Encoded, get
+from forebay.codec import Encoded, get, lossless
 from forebay.codec.lossless import PIECE, _layout
 from forebay.codec.nvcomp import library as nvcomp
 from forebay.codec.nvcomp import sealed
@@ -68,6 +68,16 @@ def test_arrays_of_several_pieces_come_back():
     encoded = get("lossless").encode(array)
     assert encoded.ratio > 1.2
     assert same_bits(get("lossless").decode(encoded), array)
+
+
+@needs_blosc2
+@pytest.mark.parametrize("less", [-1, 1])
+def test_a_piece_of_another_size_is_damage(less):
+    import blosc2
+
+    kept, piece = np.frombuffer(blosc2.compress2(bytes(1000)), np.uint8), np.empty(1000 - less, np.uint8)
+    with pytest.raises(EncodingError, match="a piece has another size"):
+        lossless._decompress(blosc2, kept, piece, 1)
 
 
 @needs_blosc2

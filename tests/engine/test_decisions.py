@@ -84,7 +84,7 @@ def test_segments_take_a_small_share_of_the_time_and_are_left_where_one_plan_is_
 
     asked = {"budget": fb.Budget(host=slots * 4096), "costs": costs, "schedule": "auto"}
     loop = decision.SurvivingLoop(print, print, state, 60, None, {}, asked, plan, None)
-    decided = decision.decide(loop, tmp_path, Layout.of(state), lambda: (0.5, 0))
+    decided = decision.decide(loop, tmp_path, Layout.of(state), lambda: decision.Keeping(0.5, 0, 1e9, 4096))
     starts, plans = decided["starts"], [fb.Plan.from_json(text) for text in decided["plans"]]
     assert len(starts) == min(32, int(0.03 * decided["seconds"] / 0.5)) and decided["note"] == "a note"
     stops = [*starts[1:], 60]
@@ -280,10 +280,9 @@ def test_segments_count_from_their_start_what_the_loop_counts_from_its_own():
 )
 def test_arrays_are_in_one_place(devices, said, monkeypatch):
     """On devices that are told by libraries of a kind."""
-    library = SimpleNamespace(on_host=lambda array: array == "host", device=lambda array: array)
+    library = SimpleNamespace(on_host=lambda array: array == "host", device=lambda array: array, leaf_spec=repr)
     monkeypatch.setattr(array_memory.dispatch, "array_library", lambda array: library)
     monkeypatch.setattr(array_memory.dispatch, "device_library", lambda spec: None)
-    monkeypatch.setattr(array_memory.dispatch, "describe", lambda array: None)
     monkeypatch.setattr(array_memory, "_device", lambda index, arrays: index)
     monkeypatch.setattr(array_memory, "arrays_of", lambda state: state)
     if isinstance(said, str):

@@ -64,14 +64,14 @@ def test_operations_that_are_mixed_take_longer_than_in_a_row(monkeypatch, tmp_pa
 
 
 class Run:
-    """Steps that take two seconds alone, and three beside something."""
+    """Steps that take two seconds alone, and three beside something, then four and five: others are at work."""
 
     def __init__(self, lasted):
         self.lasted, self.calls = lasted, 0
 
     def __call__(self):
         self.calls += 1
-        return (2.0, 3.0)[1 - self.calls % 2], 99.0
+        return (2.0 if self.calls % 2 else 2.0 + self.calls / 2), 99.0
 
 
 @pytest.mark.parametrize(("lasted", "beside", "calls"), [(None, 1.0, 0), (0.5, 1.5, 6), (1.0, 1.0, 3), (9.0, 1.0, 3)])

@@ -76,7 +76,7 @@ def test_the_picture_of_a_footprint(tmp_path):
     from forebay.footprint import learn, picture
 
     pytest.importorskip("matplotlib")
-    model = learn(command=f"{sys.executable} -c 'bytes(10**7)' {{0}}", ndim=1, shape=(100,), samples=3, seconds=5)
+    model = learn(command=f"{sys.executable} -c 'b\"x\" * 10**8' {{0}}", ndim=1, shape=(100,), samples=3, seconds=5)
     object.__setattr__(model, "name", EVIL)
     picture.draw(model, tmp_path / "picture.png", (100,))
 
@@ -87,7 +87,7 @@ def test_bench(forebay_says):
 
 
 def test_rtm(folder, forebay_says):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     job = folder / f"{folder.name}.toml"
     job.write_text(job_text(shots=1))
     before = os.umask(0)

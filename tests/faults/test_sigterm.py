@@ -43,7 +43,7 @@ JOB = job_text(
 
 
 def test_a_job_that_is_told_to_end_leaves_nothing_and_says_how_to_go_on(tmp_path):
-    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
     (tmp_path / "job.toml").write_text(JOB)
     command = [sys.executable, "-c", SCRIPT, "rtm", str(tmp_path / "job.toml"), "--output", str(tmp_path / "out")]
     stopped = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

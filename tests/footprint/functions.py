@@ -169,3 +169,32 @@ def matrices(lengths, rng):
     """Make a pair that fits, from three lengths."""
     m, k, n = lengths
     return rng.random((m, k), dtype=np.float32), rng.random((k, n), dtype=np.float32)
+
+
+def windowed(x, size=3, fill=0.0):
+    """Take a window of so many elements of every row."""
+    return np.full((x.shape[0], x.shape[1], size), fill, x.dtype)
+
+
+def grey(x):
+    """Take images of three channels alone."""
+    if x.shape[-1] != 3:
+        raise ValueError("three channels")
+    return x.mean(axis=-1, dtype=x.dtype)
+
+
+def hadamard(x):
+    """Take lengths that are powers of two alone."""
+    if x.shape[0] & (x.shape[0] - 1):
+        raise ValueError("a power of two")
+    return x + x
+
+
+def placed(x, block_id):
+    """Work as a block of Dask that knows its place."""
+    return x + x + block_id[0]
+
+
+def scaled(x, factor):
+    """Take an array and a number."""
+    return x * factor

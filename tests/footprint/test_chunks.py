@@ -289,3 +289,17 @@ def test_the_same_question_has_the_same_answer():
 def test_what_cannot_be_meant_is_refused(options, message):
     with pytest.raises(BudgetError, match=message):
         choose_chunks(Affine(), **{"shape": (10, 10, 10), "budget": "1GB"} | options)
+
+
+@pytest.mark.parametrize("long", [10**6, 10**11])
+def test_few_shapes_are_looked_at_however_long_an_axis_is(long):
+    seen, model = [], Affine(ndim=2, seconds_a_voxel=1e-9)
+    predict = model.predict
+    model.predict = lambda shape: seen.append(shape) or predict(shape)
+    assert plan_chunks(model, (8, long), "4GB").chunks[0] == 8
+    assert len(seen) < 20_000
+
+
+def test_a_shape_that_is_none_is_refused():
+    with pytest.raises(BudgetError, match="shape 651: give a tuple of lengths"):
+        plan_chunks(Affine(ndim=1), 651, "1MB")

@@ -88,6 +88,76 @@ def test_samples_below_a_fixed_workspace_are_left_out_where_another_rule_begins(
     assert found.used < len(SHAPES)
 
 
+SMALLER = [
+    (14, 16, 18),
+    (28, 32, 36),
+    (84, 32, 36),
+    (41, 45, 153),
+    (41, 135, 51),
+    (56, 64, 72),
+    (19, 64, 72),
+    (64, 67, 65),
+]
+
+
+def test_bytes_an_element_are_whole_where_small_samples_leave_that_possible():
+    point = np.array([[400.0, 500, 300]])
+    for seed in range(6):
+        found = fitted(lambda a, b, c: 200_000 + 12 * a * b * c, SMALLER, seed)
+        estimate, upper = found.predict(point, volumes(point), 0.01)
+        assert estimate == pytest.approx(12 * 6e7, rel=0.005) and upper >= 12 * 6e7
+
+
+def test_bytes_that_are_not_whole_are_not_made_so():
+    found = fitted(lambda a, b, c: 5.5 * a * b * c)
+    assert found.coefficients["n0*n1*n2"] == pytest.approx(5.5, rel=0.01)
+
+
+def test_what_works_in_pieces_needs_no_more_for_more_of_them():
+    """Samples of NumPy's histogram."""
+    peaks = {
+        (45, 51): 49_152,
+        (126, 142): 401_408,
+        (540, 204): 2_744_320,
+        (361, 1221): 3_162_112,
+        (722, 814): 3_059_712,
+        (325, 2925): 3_166_208,
+        (2925, 325): 3_166_208,
+        (361, 407): 3_096_576,
+    }
+    terms = candidates(InputLayout.of(2))
+    found = fit(list(peaks), volumes(list(peaks)), list(peaks.values()), terms, BATCH)
+    point = np.array([[6347.0, 7666.0]])
+    estimate, upper = found.predict(point, volumes(point), 0.01)
+    assert estimate == pytest.approx(3_170_304, rel=0.05) and upper >= 3_170_304
+
+
+def test_a_cap_is_not_believed_before_samples_are_larger():
+    shapes = [shape for shape in SHAPES if np.prod(shape) < 4e5]
+    terms = candidates(InputLayout.of(3))
+    found = fit(shapes, volumes(shapes), measured(FORMULAS["volume"], shapes), terms, BATCH)
+    assert not any(name.startswith("min(n0*n1*n2") for name in found.coefficients)
+
+
+def test_a_square_of_less_than_half_a_byte_is_none():
+    """Samples of NumPy's corrcoef, of which two stages overtake each other: a cube of 0.02 bytes follows them best."""
+    peaks = {
+        (45, 51): 65_536,
+        (126, 142): 581_632,
+        (387, 145): 2_211_840,
+        (255, 867): 3_260_416,
+        (722, 814): 11_571_200,
+        (1533, 577): 29_835_264,
+        (540, 204): 4_227_072,
+        (511, 1731): 11_087_872,
+    }
+    terms = candidates(InputLayout.of(2), (), lambda lengths: lengths[0] ** 2)
+    found = fit(list(peaks), volumes(list(peaks)), list(peaks.values()), terms, BATCH)
+    point = np.array([[6347.0, 7666.0]])
+    estimate, upper = found.predict(point, volumes(point), 0.01)
+    assert estimate < 2 * 731_500_544 < 2 * upper
+
+
 def test_terms_that_grow_too_slowly_do_not_win_by_giving_a_constant_back():
     """Samples of SciPy's cdist(x, x), which needs two arrays of float64 like its input, and its output."""
     peaks = {

@@ -1,11 +1,11 @@
 """How many small changes of the sources the fast tests notice, room by room.
 
 python -m tests.mutation.campaign OUT.json [--rooms tier engine] [--count 60] [--seed 0] [--processes 4] [--seconds 500]
-    [--tests tests/tier tests/engine/test_spilling.py]
+    [--tests tests/tier tests/engine/test_spilling.py] [--record]
 
 Every change is made in a copy of the repository. Tests that run the changed line then run there, the quickest first,
 until one fails or takes far too long: the change is noticed. `equivalent.toml` names changes that no test can notice.
-With `--tests`, others do not run: it takes less time, and notices no more.
+With `--tests`, others do not run: it takes less time, and notices no more. With `--record`, counts go to docs/results.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import tempfile
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from fnmatch import fnmatch
 from itertools import zip_longest
 from pathlib import Path
@@ -27,9 +28,12 @@ from random import Random
 from threading import Lock
 from time import monotonic
 
+from tests.faults.figures import commit
 from tests.mutation.mutants import entries, mutants
 
 ROOT = Path(__file__).parents[2]
+COUNTS = ROOT / "docs/results/data/mutants.json"
+"""What the table of docs/results/mutants.md is made from."""
 COPIED = ("src", "tests", "bench", "examples", "docs", "conftest.py", "pyproject.toml", "README.md")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 MOST_SECONDS = 45.0
@@ -218,11 +222,24 @@ def summary(told, drawn):
     return rooms
 
 
+def record(report, counts=COUNTS):
+    """Write down what was counted of rooms, over what was counted of the same changes before."""
+    rows = json.loads(counts.read_text())["rows"] if counts.exists() else []
+    rows = {(row["room"], row["seed"]): row for row in rows}
+    for room, told in report["rooms"].items():
+        counted = {"noticed": told["noticed"], "tried": told["tried"] - told["equivalent"], "share": told["share"]}
+        rows[room, report["seed"]] = {"room": room, **counted, "seed": report["seed"], "where": report["where"]}
+    ordered = sorted(rows.values(), key=lambda row: list(TESTS).index(row["room"]))
+    counts.write_text(json.dumps({"rows": ordered}, indent=1) + "\n")
+
+
 def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9, tests=None):
     """Try changes of rooms, in turns, while there is time; write and return what came of them."""
     TESTS.update({room: tests for room in rooms if tests})
     deadline, random = monotonic() + seconds, Random(seed)
     known = tomllib.loads(EQUIVALENT.read_text())
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
+    where = f"{machine}, {datetime.now(UTC):%Y-%m-%d}, {commit()}"
     drawn, lists = {}, []
     for room in rooms:
         files = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "src/forebay" / room).rglob("*.py"))
@@ -247,7 +264,7 @@ def campaign(out, rooms=tuple(TESTS), count=60, seed=0, processes=2, seconds=1e9
         passed, failed = map_of(traced, sorted({file for room in rooms for file in test_files(room)}), pool, workers)
         if len(failed) > RED * len(passed):
             raise SystemExit(f"{len(failed)} tests fail without any change, and {len(passed)} pass: {failed[:5]}")
-        report = {"seed": seed, "python": platform.python_version(), "tests": len(passed), "left out": failed}
+        report = {"seed": seed, "where": where, "tests": len(passed), "left out": failed}
         report |= {"map seconds": round(monotonic() - start, 1), "rooms": {}, "mutants": []}
 
         def attempt(number):
@@ -274,7 +291,13 @@ if __name__ == "__main__":
     parser.add_argument("out")
     parser.add_argument("--rooms", nargs="+", default=list(TESTS), choices=list(TESTS))
     parser.add_argument("--tests", nargs="+")
+    parser.add_argument("--record", action="store_true")
     for name, default in (("count", 60), ("seed", 0), ("processes", 2), ("seconds", 1e9)):
         parser.add_argument(f"--{name}", type=type(default), default=default)
-    for room, counts in campaign(**vars(parser.parse_args()))["rooms"].items():
+    asked = vars(parser.parse_args())
+    is_recorded = asked.pop("record")
+    told = campaign(**asked)
+    if is_recorded:
+        record(told)
+    for room, counts in told["rooms"].items():
         print(room, counts)

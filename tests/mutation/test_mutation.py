@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from tests.mutation.campaign import EQUIVALENT, TESTS, campaign
+from tests.mutation.campaign import EQUIVALENT, TESTS, campaign, record, summary
 from tests.mutation.mutants import entries, mutants
 
 SOURCE = '''\
@@ -81,6 +81,18 @@ def test_nine_of_ten_changes_are_noticed(room, tmp_path):
     print(json.dumps(told["rooms"]))
     survivors = [each for each in told["mutants"] if each["outcome"] in ("survived", "untouched")]
     assert told["rooms"][room]["share"] >= 0.9, survivors
+
+
+def test_counts_are_written_over_those_of_the_same_changes(tmp_path):
+    counts, outcomes = tmp_path / "counts.json", ("killed", "timeout", "survived", "untouched", "equivalent")
+    rooms = summary([{"room": "tier", "outcome": outcome} for outcome in outcomes], {"tier": 535})
+    other = {"codec": {"noticed": 9, "tried": 10, "equivalent": 0, "share": 0.9}}
+    for seed, where, told in ((1, "there", other), (1, "there", rooms), (2, "there", rooms), (2, "here", rooms)):
+        record({"seed": seed, "where": where, "rooms": told}, counts)
+    first, second, codec = json.loads(counts.read_text())["rows"]
+    assert second == {"room": "tier", "noticed": 2, "tried": 4, "share": 0.5, "seed": 2, "where": "here"}
+    assert first == second | {"seed": 1, "where": "there"}
+    assert (codec["room"], codec["tried"], codec["seed"]) == ("codec", 10, 1)
 
 
 def test_every_room_has_tests_that_are_there():

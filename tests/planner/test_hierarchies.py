@@ -145,3 +145,11 @@ def test_estimates_are_close_to_the_schedules():
         for number, (first, price) in enumerate(variants):
             made = Hierarchical(1000, (Level(first), Level(saves, price))).forward_steps
             assert estimated[saves, number] == pytest.approx(made, rel=0.03)
+
+
+@pytest.mark.parametrize(("first", "worth"), [(1, 3), (3, 4), (7, 2)])
+def test_without_a_second_level_the_estimate_is_revolve(first, worth):
+    visits = binomial.beta(first, worth)
+    figures = estimate(visits, [(first, 2.0)], np.ones((1, 1), bool), 1, MOST_WORTH)
+    known = [count(visits, first) for count in (binomial.forward_steps, binomial.saves, binomial.live)]
+    assert [float(each[0, 0]) for each in figures] == [*known[:2], 0, known[2]]

@@ -79,7 +79,11 @@ def test_each_limit_is_where_it_is_said_to_be(taken, refused, says):
         (lambda host: fb.Costs(1, 1, 1, host=host), (None, fb.Link(1, 1)), (1e9, "1GB")),
         (lambda disk: fb.Costs(1, 1, 1, disk=disk), (None, fb.Link(1, 1)), (1e9, (1, 1))),
         (lambda steps: fb.Costs(1, 1, 1, steps=steps), ((), (0, 1)), ((0, 0), (-1, 2), (inf,), ("1",))),
-        (lambda codecs: fb.Costs(1, 1, 1, codecs=codecs), ({}, {"zfp:8": 1}), ({"": 1}, {" ": 1}, ["zfp:8"])),
+        (
+            lambda codecs: fb.Costs(1, 1, 1, codecs=codecs),
+            ({}, {"zfp:8": fb.CodecCost(1, 1, 1)}),
+            ({"": fb.CodecCost(1, 1, 1)}, {" ": fb.CodecCost(1, 1, 1)}, ["zfp:8"]),
+        ),
         (lambda value: check_number(value, "x"), (0, -inf, True), ("0", nan, None, 1j)),
         (
             lambda costs: check_step_costs(costs, 2),

@@ -80,6 +80,17 @@ def test_a_larger_device_of_three_tiers_is_no_slower_where_much_goes_down_during
     assert seconds == [213.0, 212.0]
 
 
+@pytest.mark.parametrize("steps", [43, 1000, 100_000])
+@pytest.mark.parametrize("disk", [1, 3])
+def test_a_disk_beside_device_and_host_is_no_slower(steps, disk):
+    """On three tiers fewer schedules are tried than on two, and the best of two was not among them."""
+    link = fb.Link(up=STATE / 25, down=STATE / 25)
+    options = {"costs": fb.Costs(1.0, 1.0, STATE / 0.5, host=link, disk=link)}
+    pair = fb.Budget(device=STATE, host=2 * STATE)
+    without, beside = (predicted(steps, budget, options) for budget in (pair, pair.with_tier("disk", disk * STATE)))
+    assert beside <= without
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_more_budget_never_predicts_more_time(seed):
     check_pair(seed, most_steps=1.9)

@@ -46,8 +46,15 @@ def test_a_plan_is_made_for_the_salt_problem_and_explained():
     plan = fb.plan(3751, "1.13GB", fb.Budget(device="8GB", host="64GB"), reversals=100)
     assert plan.peak_bytes["device"] <= 8e9 and plan.peak_bytes["host"] <= 64e9
     text = plan.explain()
-    for told in (str(plan.schedule), "assumed for h200", "runner-up", "stall", "host", "pinning"):
+    first, second = plan.schedule.levels
+    meaning = f"({first.snapshots} snapshots at no price, and {second.snapshots} at a price of {second.price:g} steps)"
+    for told in (f"{plan.schedule} {meaning}", "assumed for h200", "runner-up", "stall", "host", "pinning"):
         assert told in text
+
+
+def test_pinning_is_shared_by_reversals():
+    for reversals, said in ((1, "pinning "), (2, "pinning (its share of 2 reversals) ")):
+        assert said in fb.plan(900, STATE, fb.Budget("6GB", "90GB"), reversals=reversals).explain()
 
 
 def test_the_same_inputs_give_the_same_plan():

@@ -2,12 +2,14 @@
 
 from functools import cache
 from itertools import chain
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.example_counts import fewer
 
+from forebay.planner import residency
 from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Store
 from forebay.planner.residency import StreamedResidency, holdings, reside_back, reside_lru, reside_min
@@ -97,6 +99,16 @@ def test_no_policy_uses_more_slots_than_there_are(schedule, slots, reside):
 @given(schedules, st.integers(1, 9), st.integers(1, 9), st.sampled_from(["min", "lru"]))
 def test_three_tiers_keep_to_their_slots_too(schedule, device, host, policy):
     check_slots(operations_of(schedule, (device, host, schedule.steps), policy), (device, host, schedule.steps))
+
+
+@pytest.mark.parametrize("outdated", [0, 1, 4])
+def test_what_counts_is_found_however_often_the_rest_is_thrown_away(outdated, monkeypatch):
+    draw, moves = Random(1), []
+    reads = [*map(Save, range(9)), *(Restore(draw.randrange(9)) for _ in range(200)), *map(Restore, range(9))]
+    for most in (1000, outdated):
+        monkeypatch.setattr(residency, "OUTDATED", most)
+        moves.append([spelled(reside_min(reads, 0, slots)) for slots in (1, 2, 4, 7)])
+    assert moves[0] == moves[1]
 
 
 @given(schedules, st.integers(1, 9))

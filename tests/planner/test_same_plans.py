@@ -24,7 +24,6 @@ from forebay.planner.blocks import Block, BlockChoice, Chain
 from forebay.planner.choose import (
     Leader,
     Setting,
-    candidates,
     entered,
     extrapolate,
     look_at,
@@ -35,6 +34,7 @@ from forebay.planner.costs import MACHINES, HostCost
 from forebay.planner.residency import StreamedResidency, ways_back
 from forebay.planner.search import hierarchies
 from forebay.planner.search.bounds import least_misses, least_seconds
+from forebay.planner.search.candidates import candidates
 from forebay.planner.search.coarse import Coarse, misses
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack

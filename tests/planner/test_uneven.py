@@ -7,6 +7,7 @@ from tests.schedule.test_weighted import seconds_of, uneven
 import forebay as fb
 from forebay.errors import PlanError, ScheduleError
 from forebay.planner import Plan
+from forebay.planner.settings import Problem
 
 
 def planned(costs, **options):
@@ -87,3 +88,10 @@ def test_a_reversal_over_unequal_steps_is_bit_equal():
     states, result = run(budget="20kB", step_costs=uneven("spikes", 60), costs=costs)
     assert np.array_equal(states, everything)
     assert str(result.plan.schedule).startswith("weighted:")
+
+
+def test_the_seconds_up_to_a_step_begin_with_none():
+    costs = fb.Costs(2.0, 1.0, 1.0, steps=(1.0, 3.0, 0.0, 4.0))
+    problem = Problem(4, 2, 10, None, fb.Budget(1000), costs, "min", None, 1)
+    assert problem.reach() == (0.0, 4.0, 8.0)
+    assert Problem(4, 2, 10, None, fb.Budget(1000), fb.Costs(2.0, 1.0, 1.0), "min", None, 1).reach() == ()

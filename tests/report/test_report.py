@@ -32,17 +32,17 @@ def run(state, start, stop):
 
 def test_forward_lines_cover_the_steps_that_forward_runs(plan, axes):
     draw_timeline(*axes, plan, "")
-    ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
-    segments = np.array(ahead.get_segments())
-    assert (segments[:, 1, 1] - segments[:, 0, 1]).sum() == plan.schedule.forward_steps
-    assert segments[..., 1].max() == 100
+    *ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
+    first, again = (np.array(lines.get_segments()) for lines in ahead)
+    assert (first[:, 1, 1] - first[:, 0, 1]).sum() == 100 == first[..., 1].max()
+    assert (again[:, 1, 1] - again[:, 0, 1]).sum() == plan.schedule.forward_steps - 100
     assert sorted(line[0][1] for line in back.get_segments()) == list(range(100))
 
 
 def test_a_coarse_schedule_is_drawn_in_steps_of_the_loop(axes):
     plan = fb.plan(99, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS, every=4)
     draw_timeline(*axes, plan, "")
-    ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
+    ahead, _, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
     assert np.array(ahead.get_segments())[..., 1].max() == 99
     assert sorted(line[0][1] for line in back.get_segments()) == list(range(0, 99, 4))
 
@@ -57,7 +57,7 @@ def test_lanes_are_named_after_what_they_connect(plan, axes):
 def test_the_legend_names_only_what_happened(plan, axes):
     draw_timeline(*axes, plan, "")
     shown = {text.get_text() for text in axes[0].get_legend().get_texts()}
-    assert shown == {span.what for span in plan.timeline()}
+    assert shown == {span.what for span in plan.timeline()} | {"forward again"}
 
 
 def test_plans_are_drawn_one_above_the_other(plan, tmp_path):

@@ -198,6 +198,11 @@ def test_names_and_back(text):
     assert str(named(text, 1000)) == text
 
 
+def test_schedules_show_what_they_are_made_from():
+    schedules = StoreAll(9), Revolve(9, 3), Uniform(9, 3), ZCut(9, 6), TwoLevel(9, 3, 2)
+    assert [eval(repr(schedule)) for schedule in schedules] == list(schedules)
+
+
 @pytest.mark.parametrize("text", ["hierarchical:3", "hierarchical:2,14@30", "hierarchical:2,14@0.25,40@1e-07"])
 def test_names_of_levels_and_back(text):
     schedule = named(text, 1000)

@@ -55,6 +55,13 @@ def test_short_loops_are_reversed_in_the_least_time(costs, data):
     assert schedule.forward_seconds == pytest.approx(seconds_of(schedule, costs))
 
 
+def test_one_table_does_for_a_short_loop(monkeypatch):
+    made, table = [], WeightedSplits._table
+    monkeypatch.setattr(WeightedSplits, "_table", lambda self, *where: made.append(where) or table(self, *where))
+    check(Weighted(40, 4, uneven("lognormal", 40)))
+    assert made == [(0, 41, 4)]
+
+
 @pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half"])
 @pytest.mark.parametrize("snapshots", [3, 12])
 def test_grids_lose_at_most_three_percent(kind, snapshots, monkeypatch):

@@ -51,6 +51,11 @@ def test_a_limit_of_version_2_counts_without_its_droppable_pages(machine):
     assert machine("0::/job\n", {"job": files}) == Capacity(1_000_000, 600_000)
 
 
+def test_no_group_uses_less_than_nothing(machine):
+    files = {"memory.max": "1000000\n", "memory.current": "100000\n", "memory.stat": "inactive_file 200000\n"}
+    assert machine("0::/job\n", {"job": files}) == Capacity(1_000_000, 1_000_000)
+
+
 def test_the_tightest_group_above_counts(machine):
     groups = {
         "a": {"memory.max": "500000\n", "memory.current": "450000\n"},

@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import mmap
 import os
 from dataclasses import fields
 from types import SimpleNamespace
@@ -84,9 +85,9 @@ def test_a_disk_is_measured_where_twice_the_bytes_are_free(free, measured, tmp_p
 
 
 def test_bytes_a_second_are_those_of_the_median_after_a_repetition_to_warm_up(monkeypatch):
-    times = iter([100.0, 2.0, 1.0, 4.0, 2.0, 8.0])
+    times = iter([100.0, 1.0, 2.0, 4.0, 8.0, 3.0])  # 4 is the median of the first five
     monkeypatch.setattr(links, "perf_counter", lambda: 0.0)
-    assert links.speed(1000, lambda: next(times)) == 500
+    assert links.speed(3000, lambda: next(times)) == 1000
     assert links.speed(1000, lambda: 0.0) == 1000 / 1e-9
 
 
@@ -104,3 +105,10 @@ def test_all_bytes_are_written_and_read_whatever_one_call_takes(tmp_path, monkey
         monkeypatch.setattr(os, name, short(name))
     assert measure_links(tmp_path, nbytes=size).disk_write > 0
     assert moved["writev"] == moved["readv"] > 0 and moved["writev"] % size == 0
+
+
+def test_each_way_is_timed_from_its_start_to_its_end(tmp_path, monkeypatch):
+    clock = iter([10.0, 12.0, 20.0, 25.0])
+    monkeypatch.setattr(links, "perf_counter", lambda: next(clock))
+    with open(tmp_path / "file", "w+b") as file:
+        assert links._write_and_read(file.fileno(), 4096, mmap.mmap(-1, 4096)) == (2.0, 5.0)

@@ -24,9 +24,7 @@ def mostly_slow(cases, *fast):
         raise ValueError(f"no case is called {', '.join(map(repr, sorted(unknown)))}")
     return [
         pytest.param(
-            *(case if isinstance(case, tuple) else (case,)),
-            id=name,
-            marks=() if name in fast else pytest.mark.slow,
+            *(case if isinstance(case, tuple) else (case,)), id=name, marks=() if name in fast else pytest.mark.slow
         )
         for name, case in named
     ]

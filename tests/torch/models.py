@@ -161,12 +161,7 @@ def pair(kind):
     return model, copy.deepcopy(model)
 
 
-INPUTS = {
-    Transformer: (4, 16, 8),
-    Residual: (4, 3, 12, 12),
-    UNet: (2, 1, 8, 8, 8),
-    Shared: (4, 16, 8),
-}
+INPUTS = {Transformer: (4, 16, 8), Residual: (4, 3, 12, 12), UNet: (2, 1, 8, 8, 8), Shared: (4, 16, 8)}
 
 
 LARGE = {  # every saved tensor that counts is large enough to be moved from a GPU

@@ -7,21 +7,19 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+import torch
+from tests.torch.cases import crossed
+from tests.torch.models import Residual, Transformer, UNet, equal, least_for, problem, step
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed  # noqa: E402
-from tests.torch.models import Residual, Transformer, UNet, equal, least_for, problem, step  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import EngineError  # noqa: E402
-from forebay.machine.machine import Wait  # noqa: E402
-from forebay.machine.region import Region  # noqa: E402
-from forebay.machine.virtual import VirtualMachine  # noqa: E402
-from forebay.torch import fit, offload, release  # noqa: E402
-from forebay.torch.fitting import device_tools  # noqa: E402
-from forebay.torch.mover import Mover, new_storage, weakly  # noqa: E402
-from forebay.torch.offloading import keeper  # noqa: E402
+from forebay import Budget
+from forebay.errors import EngineError
+from forebay.machine.machine import Wait
+from forebay.machine.region import Region
+from forebay.machine.virtual import VirtualMachine
+from forebay.torch import fit, offload, release
+from forebay.torch.fitting import device_tools
+from forebay.torch.mover import Mover, new_storage, weakly
+from forebay.torch.offloading import keeper
 
 WAITS = ["collect: copied", "down: piece free", "end: copied", "leave: copied", "open: arrived", "up: stored"]
 """The names of the waits that order the copies of tensors."""

@@ -111,7 +111,7 @@ def test_a_lossy_codec_is_used_where_asked_for_and_measured(shot, model, exact):
 
 
 def test_records_leave_layers_and_halo_out(shot, model):
-    found = migrate(shot, model, every=3, budget="64MB")
+    found = migrate(shot, model, every=3, budget="64MB", costs=fb.Costs(1e-3, 1e-3, 1e9))
     assert found.result.plan.keep == "records"
     assert found.result.plan.snapshot_bytes < 1.3 * model.velocity.size * 4
 

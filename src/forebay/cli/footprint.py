@@ -1,8 +1,11 @@
 """`forebay footprint`: learn what a function needs, say what it needs for a shape, and choose chunks that fit."""
 
+import json
 import sys
 import warnings
+from ast import literal_eval
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
@@ -27,14 +30,25 @@ def footprint(
     halo: Annotated[str | None, typer.Option(help="Elements needed of neighbours, like 8,8,8. Else found.")] = None,
     whole: Annotated[str | None, typer.Option(help="Axes that must not be cut, like 0,2. Else found.")] = None,
     stored: Annotated[str | None, typer.Option(help="Chunks that the array is stored in, like 64,64,64.")] = None,
+    keyword: Annotated[list[str] | None, typer.Option(help="What the function is called with, like sigma=4.")] = None,
+    parameter: Annotated[
+        list[str] | None, typer.Option(help="Learn it for all of these, like sigma=1,8 (a list where there are three).")
+    ] = None,
+    axis: Annotated[
+        list[str] | None, typer.Option(help="Lengths that an axis may have, like 2=3, 0=16,32,64 or 0=16:4096:16.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes that work at the same time, each with the budget.")] = 1,
     library: Annotated[str, typer.Option(help="Whose arrays it takes: numpy, cupy, torch or jax.")] = "numpy",
-    samples: Annotated[int, typer.Option(help="Runs allowed.")] = 10,
+    samples: Annotated[int | None, typer.Option(help="Runs allowed; 10 without parameters.")] = None,
     seconds: Annotated[float, typer.Option(help="Seconds allowed.")] = 60.0,
     model: Annotated[Path | None, typer.Option(help="Load the model from here if it is there; else write it.")] = None,
     picture: Annotated[Path, typer.Option(help="Draw measured against predicted here.")] = Path("footprint.png"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print estimate, bound and chunks as JSON, and draw nothing.")
+    ] = False,
 ) -> None:
     """Learn the memory of a function from a few tiny runs; estimate, bound and chunks for a shape."""
-    from forebay.footprint import CutError, FootprintError, FootprintWarning, find_reach, learn, load
+    from forebay.footprint import FootprintError, FootprintWarning, learn, load
     from forebay.footprint.picture import draw
 
     warnings.simplefilter("ignore", FootprintWarning)  # the explanation tells the same notes
@@ -46,28 +60,37 @@ def footprint(
     check_output("--model", model)
     how: dict[str, Any] = {"ndim": len(lengths), "dtype": dtype, "samples": samples, "seconds": seconds}
     how |= {"shape": lengths, "library": library}
+    keywords = _assignments(keyword, "--keyword sigma=4")
+    parameters = _assignments(parameter, "--parameter sigma=1,8")
+    how |= {"parameters": parameters or None, "axes": _axes(_assignments(axis, "--axis 2=3"))}
+    given = {name: keywords.pop(name) if name in keywords else max(values) for name, values in parameters.items()}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}
+    if keywords:
+        what = {"function": partial(_needs_function(what), **keywords)}
     if model is not None and model.exists():
         learned = load(model, **what, **how)
     else:
         learned = learn(**what, **how)
         if model is not None:
             learned.save(model)
-    typer.echo(plain(learned.explain()))
-    typer.echo(f"\n{lengths}: {learned.predict(lengths)}")
-    if allowed is not None and (near["halo"] or near["whole"] or library != "numpy" or "function" not in what):
-        typer.echo(_chunks(learned, lengths, allowed, threads, near))
-    elif allowed is not None:
-        try:
-            reach = find_reach(what["function"], len(lengths), dtype)
-            near |= {"halo": reach.halo, "whole": reach.whole}
-            typer.echo(f"halo {reach.halo}, whole axes {reach.whole or 'none'}: blocks of small arrays gave the whole")
-            typer.echo(_chunks(learned, lengths, allowed, threads, near))
-        except CutError as error:
-            typer.echo(plain(f"no chunks: {error}"))
-        except FootprintError as error:
-            typer.echo(_chunks(learned, lengths, allowed, threads, near))
-            typer.echo(plain(f"whether blocks give what the whole gives is not known: {error}"))
+    uncalled, learned = learned, learned.called_with(**given)
+    near |= {"threads": threads, "workers": workers}
+    cut: dict[str, Any] | None = near
+    said = ""
+    if allowed is not None and library == "numpy" and "function" in what and not (near["halo"] or near["whole"]):
+        legal = {axis: lengths[axis] for axis, values in enumerate(learned.layout.legal) if values is not None}
+        cut, said = _reaching(near, partial(what["function"], **given), lengths, dtype, legal)
+    if as_json:
+        typer.echo(json.dumps(_told(learned, lengths, allowed, cut, said), indent=2))
+        return
+    typer.echo(plain(uncalled.explain()))
+    called = "".join(f", {name}={value}" for name, value in given.items())
+    typer.echo(f"\n{lengths}{called}: {learned.predict(lengths)}")
+    if said:
+        typer.echo(plain(said))
+    if allowed is not None and cut is not None:
+        chunks = learned.chunks(lengths, allowed, **cut)
+        typer.echo(f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}")
     try:
         draw(learned, picture, lengths)
     except FootprintError as error:  # all else was asked for too, and is said
@@ -76,9 +99,34 @@ def footprint(
         typer.echo(plain(f"measured against predicted: {picture}"))
 
 
-def _chunks(learned: "Model", lengths: tuple[int, ...], allowed: int, threads: int, near: dict[str, Any]) -> str:
-    chunks = learned.chunks(lengths, allowed, threads=threads, **near)
-    return f"chunks within {to_text(allowed)}: {chunks}, each {learned.predict(chunks)}"
+def _reaching(
+    near: dict[str, Any], function: Callable[..., Any], lengths: tuple[int, ...], dtype: str, legal: dict[int, int]
+) -> tuple[dict[str, Any] | None, str]:
+    """Return how to cut with the halo and whole axes that are found, None where blocks do not do; and what to say."""
+    from forebay.footprint import CutError, FootprintError, find_reach
+
+    try:
+        reach = find_reach(function, len(lengths), dtype, axes=legal)
+    except CutError as error:
+        return None, f"no chunks: {error}"
+    except FootprintError as error:
+        return near, f"whether blocks give what the whole gives is not known: {error}"
+    said = f"halo {reach.halo}, whole axes {reach.whole or 'none'}: blocks of small arrays gave the whole"
+    return near | {"halo": reach.halo, "whole": reach.whole}, said
+
+
+def _told(
+    learned: "Model", lengths: tuple[int, ...], allowed: int | None, cut: dict[str, Any] | None, said: str
+) -> dict[str, Any]:
+    """Return what was learned as plain values; chunks are null where none can be cut, and `why` tells the reason."""
+    estimate = learned.predict(lengths)
+    told: dict[str, Any] = {"name": learned.name, "shape": lengths, "bytes": estimate.bytes, "upper": estimate.upper}
+    told |= {"risk": estimate.risk, "place": estimate.place, "seconds": estimate.seconds}
+    if allowed is None:
+        return told
+    if cut is None:
+        return told | {"chunks": None, "why": said}
+    return told | {"chunks": learned.chunks(lengths, allowed, **cut), "halo": cut["halo"], "why": said}
 
 
 @overload
@@ -92,6 +140,39 @@ def _numbers(text: str | None, option: str) -> tuple[int, ...] | None:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
         raise ForebayError(f"cannot read {option} {text!r}: write lengths between commas, like 651,951,462") from None
+
+
+def _assignments(texts: list[str] | None, example: str) -> dict[str, Any]:
+    """Read NAME=VALUE: numbers and what else Python writes out, several between commas as a tuple; else the text."""
+    values: dict[str, Any] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise ForebayError(f"cannot read {text!r}: write it like {example}")
+        try:
+            values[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            values[name] = value
+    if "parameter" in example and (wrong := [name for name, value in values.items() if not isinstance(value, tuple)]):
+        raise ForebayError(f"--parameter {wrong[0]} needs its least and its most, or all of its values: {example}")
+    return values
+
+
+def _axes(lengths: dict[str, Any]) -> dict[int, Any] | None:
+    """Read the lengths of axes: one, several, or a range with colons."""
+    try:
+        return {
+            int(axis): range(*map(int, rule.split(":"))) if isinstance(rule, str) else rule
+            for axis, rule in lengths.items()
+        } or None
+    except (ValueError, TypeError):
+        raise ForebayError("cannot read --axis: write it like 2=3, 0=16,32,64 or 0=16:4096:16") from None
+
+
+def _needs_function(what: dict[str, Any]) -> Callable[..., Any]:
+    if "function" not in what:
+        raise ForebayError("a command is called with no --keyword but those of --parameter: write others into it")
+    return what["function"]  # type: ignore[no-any-return]
 
 
 def _find(name: str) -> Callable[..., Any]:

@@ -15,8 +15,10 @@ import typer
 from forebay.cli.bench import bench
 from forebay.cli.demo import demo
 from forebay.cli.doctor import doctor
+from forebay.cli.explore import explore
 from forebay.cli.footprint import footprint
 from forebay.cli.plan import plan
+from forebay.cli.report import report
 from forebay.cli.rtm import rtm
 from forebay.errors import ForebayError
 from forebay.report.console import plain
@@ -47,7 +49,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (demo, rtm, plan, footprint, doctor):
+for command in (demo, rtm, plan, explore, footprint, report, doctor):
     app.command()(interruptible(command))
 app.command(context_settings={"ignore_unknown_options": True})(interruptible(bench))
 

@@ -63,13 +63,16 @@ def plan(
     )
     if output:
         plan.to_json(output)
-    if picture:
+    if picture and picture.suffix.lower() == ".svg":
+        plan.plot().write(picture)
+    elif picture:
         from forebay.report.timeline import draw_timelines
 
         draw_timelines({str(plan.schedule): plan}, picture)
     typer.echo(plan.to_json() if json else plain(plan.explain()))
-    if not (costs or machine or json):
-        typer.echo(f"nobody named a machine: `--machine {HERE}` measures the links of this one", err=True)
+    if not (costs or machine):
+        assumed = f"nobody named a machine, so {basis.assumed} is assumed"
+        typer.echo(f"{assumed}: `--machine {HERE}` measures the links of this one", err=True)
 
 
 def _codec(text: str) -> tuple[str, CodecCost]:

@@ -1,5 +1,6 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from forebay.report.page import Picture
     from forebay.wave.job import Job, Survey
 
 
@@ -27,6 +29,7 @@ def rtm(
     workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
     scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
     output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print how it went as JSON, and all else aside.")] = False,
 ) -> None:
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
     from rich.console import Console
@@ -40,7 +43,7 @@ def rtm(
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
-    console = Console()
+    console = Console(stderr=as_json)
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
     if verify:
         _verify(job, console)
@@ -56,6 +59,9 @@ def rtm(
         say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
         raise
     say(console, f"wrote {', '.join(map(str, results.written))}")
+    if as_json:
+        told = {"shots": survey.summaries, "failed": survey.failed, "aside": survey.aside, "seconds": survey.seconds}
+        typer.echo(json.dumps(told | {"written": [str(path) for path in results.written]}, indent=2))
     for what, seconds in times_of(survey):
         say(console, f"{what}: {seconds}")
     for shot, reason in survey.aside.items():
@@ -90,16 +96,14 @@ class _Results:
         from forebay.report.drawing import missing
 
         self.job, self.name, self.console = job, name, console
-        self.formats, self.lacking = job.output.formats, missing()
+        self.formats, self.drawn = job.output.formats, not missing()
         self.written: list[Path] = []
-        if "matplotlib" in self.lacking:
+        if not self.drawn:
             self.formats = tuple(name for name in self.formats if name != "png")
             if not self.formats:
                 raise WaveError(f"output.formats: {needs('png', 'matplotlib', 'plots')}, or take npy")
-        if self.lacking:
-            what = "report and no picture" if "matplotlib" in self.lacking else "report"
-            why = needs("it", " and ".join(self.lacking), "plots")
-            say(console, f"there will be no {what}: {why}, and run the same command again", "yellow")
+            why = needs("it", "matplotlib", "plots")
+            say(console, f"there will be no picture: {why}, and run the same command again", "yellow")
 
     def write(self, survey: "Survey") -> None:
         """Write the image, pictures and the report, and seal them."""
@@ -109,26 +113,32 @@ class _Results:
         folder = self.job.output.directory
         with sealing(folder, survey.workspace.identity) as sealed:
             self.written += write_image(survey, folder, self.formats)
-            drawn = [] if self.lacking else self._report(survey, folder)
-            sealed.extend(dict.fromkeys([*self.written, *drawn]))
+            pictures = self._report(survey, folder)
+            sealed.extend(dict.fromkeys([*self.written, *(picture.path for picture in pictures)]))
 
-    def _report(self, survey: "Survey", folder: Path) -> list[Path]:
+    def _report(self, survey: "Survey", folder: Path) -> "list[Picture]":
         """Write the report, and return the pictures in it."""
-        from forebay.report.page import Picture
-        from forebay.wave.job.results import draw_difference, draw_image, draw_model, write_report
+        from forebay.wave.job.results import write_report
 
         with self.console.status("writing the report"):
-            draw_model(survey.workspace, folder / "model.png")
-            if "png" not in self.formats:
-                draw_image(survey, folder / "image.png")
-            pictures = [
-                Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
-                Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
-            ]
-            if survey.check is not None:
-                shown = draw_difference(survey, folder / "difference.png")
-                pictures.append(Picture(folder / "difference.png", shown))
+            pictures = self._pictures(survey, folder) if self.drawn else []
             lead = f"{self.job.physics.kind} migration of {survey.workspace.geometry.count} shots.".capitalize()
             write_report(survey, folder / "report.html", pictures, f"Migration: {self.name}", lead)
         self.written.append(folder / "report.html")
-        return [picture.path for picture in pictures]
+        return pictures
+
+    def _pictures(self, survey: "Survey", folder: Path) -> "list[Picture]":
+        from forebay.report.page import Picture
+        from forebay.wave.job.results import draw_difference, draw_image, draw_model
+
+        draw_model(survey.workspace, folder / "model.png")
+        if "png" not in self.formats:
+            draw_image(survey, folder / "image.png")
+        pictures = [
+            Picture(folder / "image.png", "The image: evenly lit, without what is smooth, stronger with depth."),
+            Picture(folder / "model.png", "The velocity that was migrated through, receivers and sources."),
+        ]
+        if survey.check is not None:
+            shown = draw_difference(survey, folder / "difference.png")
+            pictures.append(Picture(folder / "difference.png", shown))
+        return pictures

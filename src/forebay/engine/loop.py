@@ -12,6 +12,7 @@ from forebay.engine.sampling import Sampler
 from forebay.engine.states.loans import Loans
 from forebay.errors import PlanError, StateError
 from forebay.schedule.segmented import check_count
+from forebay.units import short
 
 Record = Sequence[Any] | Callable[[Any, int], Any]
 
@@ -21,6 +22,13 @@ class Trusted(tuple[Any, ...]):
 
     Doors to other libraries return such: their arrays may be elsewhere where nothing is kept of a step.
     """
+
+
+def check_functions(**given: object) -> None:
+    """Refuse what is no function before anything is run."""
+    for name, value in given.items():
+        if not callable(value):
+            raise PlanError(f"{name}={short(value)}: give a function")
 
 
 class TimeLoop:

@@ -1,9 +1,14 @@
 """What a reversal gives back: the plan, what was measured, and the two side by side."""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from forebay.drawing import Chart
+from forebay.drawing.tables import table
 from forebay.metrics import Metrics
 from forebay.planner import Costs, Plan
+from forebay.planner.plan import MOST_DRAWN
+from forebay.report.reversal import compared, measured_chart, write_report
 from forebay.units import seconds_to_text, to_text
 
 
@@ -36,6 +41,26 @@ class Result:
         forward = phases["forward"] / (pace * (self.metrics.advanced or again) * dearer) or plan.costs.forward
         backward = phases["backward"] / (self.steps or plan.steps)
         return replace(plan.costs, forward=max(forward, 1e-9), backward=backward, codecs=known, assumed=None)
+
+    def plot(self) -> Chart:
+        """Draw the steps, lanes and memory that were measured; notebooks show it, and its `write` makes a file."""
+        return measured_chart(self)
+
+    def report(self, path: Path | str, title: str = "A reversal inside a budget") -> None:
+        """Write a page about it, which any browser opens from the disk.
+
+        Parameters
+        ----------
+        path
+            Of the page, such as ``"page.html"``.
+        title
+            Above it.
+        """
+        write_report(self, path, title)
+
+    def _repr_html_(self) -> str:
+        drawn = self.plot().markup if len(self.plan.schedule) <= MOST_DRAWN else ""
+        return table(("", "measured", "predicted"), compared(self)) + drawn
 
     def explain(self) -> str:
         """Tell why this plan, and set what was predicted beside what was measured."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout, arrays_of
-from forebay.engine.loop import TimeLoop
+from forebay.engine.loop import TimeLoop, check_functions
 from forebay.engine.result import Result
 from forebay.engine.sampling import Sampler
 from forebay.engine.showing import progress_bar
@@ -143,6 +143,7 @@ class Reversal:
         Everything but the result is given back at the end, unless `retain` says that another adjoint of the same
         forward run will follow. Other parameters are as for `reverse`; metrics are of all phases so far.
         """
+        check_functions(backward=backward)
         self._start(Phase.TURNED)
         try:
             operations = self._way_back(retain)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from functools import partial
+from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -9,15 +10,16 @@ from forebay.codec import Codec, get
 from forebay.codec.auto import choices
 from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.costing import Rehearsal, check_host, costs_of, driver_overhead, plan_for, there_is, with_unused
-from forebay.engine.loop import Record, TimeLoop
+from forebay.engine.loop import Record, TimeLoop, check_functions
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import MakeMachine, Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
-from forebay.errors import PlanError
+from forebay.errors import DiskError, PlanError
 from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan
+from forebay.planner.costs import check_costs
 from forebay.planner.settings import Problem
 from forebay.schedule import Schedule
 from forebay.schedule.segmented import check_steps
@@ -99,6 +101,7 @@ def reverse(
     >>> float(total[0]), result.metrics.peak["host"]
     (198.0, 20480)
     """
+    check_functions(backward=backward, **{} if turn is None else {"turn": turn})
     if resume is not None:
         if steps is None:
             raise PlanError(f"resume= needs {UNKNOWN_END}")
@@ -209,6 +212,12 @@ def prepare(
     >>> final, seen[:3]
     (1024.0, [512.0, 256.0, 128.0])
     """
+    check_functions(forward=forward, **{} if rehearse is None else {"rehearse": rehearse})
+    check_costs(costs)
+    if not isinstance(plan, Plan | None):
+        raise PlanError(f"plan={plan!r:.80}: give what plan(...) or Plan.from_json(...) returned")
+    if not isinstance(directory, str | PathLike | None):
+        raise DiskError(f"directory={directory!r:.80}: give the path of a folder")
     synchronous = bool(getattr(forward, "synchronous", False)) if synchronous is None else synchronous
     where = Path(directory) if directory is not None else spill_directory()
     learns = _learns(step_costs)

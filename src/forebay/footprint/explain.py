@@ -11,6 +11,10 @@ FARTHER = 8
 def explain(model: Footprint) -> str:
     """Write a model out for people."""
     lines = [f"{model.name}: {', '.join(model.layout.axes)} of {model.dtype}, peaks by {model.conditions.gauge_name}"]
+    legal = zip(model.layout.axes, model.layout.legal, strict=bool(model.layout.legal))
+    chosen = [(axis, values) for axis, values in legal if values is not None] + list(model.layout.parameters)
+    if chosen:
+        lines.append("learned for " + "; ".join(f"{name} {values}" for name, values in chosen))
     for place, fit in (("device", model.device), ("host", model.host)):
         if fit is not None:
             lines += ["", f"peak on the {place} above the inputs:", *_terms(fit)]
@@ -39,8 +43,7 @@ def _floor(model: Footprint) -> list[str]:
     if model.output is None:
         return []
     pairs = [(sample, times) for sample in model.samples for times in (1, FARTHER)]
-    points = [(tuple(times * length for length in sample.lengths), sample.features) for sample, times in pairs]
-    if not any(model.decided_by_output(*point) for point in points):
+    if not any(model.decided_by_output(*pair) for pair in pairs):
         return []
     return [f"  but never less than the output, {model.samples[-1].output_dtype} ({', '.join(model.output.names)})"]
 

@@ -25,6 +25,8 @@ LEAST = 2**20
 smaller one needs drowns in the resolution of the measurement"""
 NOTHING = 0.1
 """the share of the seconds that is too little for another sample: none begins that may take a third of what is left"""
+SAMPLES, FOR_A_PARAMETER, MOST_SAMPLES = 10, 5, 20
+"""how many are taken, unless told otherwise"""
 ELEMENTS = 2**24
 """the most elements of a sample, unless told otherwise"""
 
@@ -36,7 +38,9 @@ def learn(
     dtype: str = "float32",
     command: str | None = None,
     shape: Shape | Sequence[Shape] | Mapping[str, Shape] | None = None,
-    samples: int = 10,
+    axes: Mapping[int, Any] | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    samples: int | None = None,
     seconds: float = 60.0,
     tight: float = 0.06,
     risk: float = 0.01,
@@ -62,8 +66,13 @@ def learn(
     shape
         the shape that matters most, where it is known: the bound is made tight there. Samples have at most a
         twentieth of its elements, or 2**20 where that is more; a shape of no more than those is run itself
+    axes
+        the lengths that an axis may have, by its number: one alone (``{2: 3}`` for channels), a range, or a list
+    parameters
+        what the function is called with by keyword beside its inputs, and `predict` then too: a pair ``(low, high)``,
+        whole numbers where both are, a range, or a list of the values
     samples, seconds
-        how much may be spent
+        how much may be spent: 10, and 5 more for each parameter, up to 20; 60 seconds
     tight
         learning stops where the bound exceeds the estimate by this fraction, or less
     risk
@@ -86,9 +95,13 @@ def learn(
     >>> run = model.predict((4000, 5000))
     >>> run.output_shape, round(run.bytes / (4000 * 5000), 1)
     ((4000, 5000), 8.0)
+    >>> model = learn(np.repeat, ndim=1, parameters={"repeats": (1, 9)}, samples=7)
+    >>> round(model.predict((10**6,), repeats=5).bytes / 10**6)
+    20
     """
-    _check(samples, seconds, tight, risk, smallest, largest)
-    start, layout = time.perf_counter(), InputLayout.of(ndim)
+    start, layout = time.perf_counter(), InputLayout.of(ndim, axes, parameters)
+    count = min(SAMPLES + FOR_A_PARAMETER * len(layout.parameters), MOST_SAMPLES) if samples is None else samples
+    _check(count, seconds, tight, risk, smallest, largest)
     kind = _kind(dtype, library, random=inputs is None and command is None)
     target = None
     if shape is not None:
@@ -106,7 +119,7 @@ def learn(
                 risk,
             ),
             Spending(
-                samples,
+                count,
                 start + seconds,
                 tight,
                 smallest,

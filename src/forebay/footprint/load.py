@@ -45,13 +45,20 @@ def load(
         raise FootprintError(f"changed={changed!r}: say 'refuse', 'relearn' or 'accept'")
     model = Model(**read(Path(path)))
     with reading(path, "a footprint", FootprintError):  # samples that no model can be made of were damaged
-        model.at(model.samples[0].lengths, model.samples[0].features)
+        model.of(model.samples[0])
     names, ndims = model.layout.names, model.layout.ndims
     ndim = dict(zip(names, ndims, strict=True)) if names else ndims if len(ndims) > 1 else ndims[0]
-    was = {"ndim": ndim, "dtype": model.dtype.name, "library": model.conditions.library}
+    legal = {axis: values for axis, values in enumerate(model.layout.legal) if values is not None}
+    also = {"axes": legal, "parameters": dict(model.layout.parameters)}
+    was: dict[str, Any] = also | {"ndim": ndim, "dtype": model.dtype.name, "library": model.conditions.library}
     changes = model.conditions.changes(function, _gpu(model), command)
-    if InputLayout.of(how.get("ndim", ndim)) != model.layout:
+    asked = InputLayout.of(how.get("ndim", ndim), how.get("axes"), how.get("parameters"))
+    if (asked.ndims, asked.names) != (ndims, names):
         changes.append(f"it was learned on inputs of {ndim} axes, not {how['ndim']}")
+    for part in ("axes", "parameters"):
+        field = "legal" if part == "axes" else part
+        if how.get(part) is not None and getattr(asked, field) != getattr(model.layout, field):
+            changes.append(f"it was learned for other {part}")
     if "dtype" in how and np.dtype(how["dtype"]) != model.dtype:
         changes.append(f"it was learned on {model.dtype}, not {np.dtype(how['dtype'])}")
     if "library" in how and how["library"] != model.conditions.library:

@@ -55,6 +55,9 @@ def read(path: Path) -> dict[str, Any]:
             raise FootprintError(f"{path} is not a footprint of a kind that this version reads: learn it again")
         layout = TypeAdapter(InputLayout).validate_python(content["layout"])
         samples = TypeAdapter(list[Sample]).validate_python(content["samples"])
+        known = [name for name, _ in layout.parameters]
+        if len(layout.legal) not in (0, sum(layout.ndims)) or (samples and sorted(samples[0].parameters) != known):
+            raise FootprintError(f"{path} has samples of other axes or parameters than it names: learn it again")
         if not samples or any(len(sample.lengths) != sum(layout.ndims) for sample in samples):
             raise FootprintError(f"{path} has no samples, or ones of another number of axes: learn it again")
         risk = float(content["risk"])
@@ -86,3 +89,5 @@ def _check(path: Path, samples: list[Sample]) -> None:
             raise FootprintError(f"{path} has a sample that cannot be, {sample}: learn it again")
         if set(sample.features) != set(samples[0].features) or (sample.device is None) != (samples[0].device is None):
             raise FootprintError(f"{path} has samples of different features or places: learn it again")
+        if set(sample.parameters) != set(samples[0].parameters):
+            raise FootprintError(f"{path} has samples of different parameters: learn it again")

@@ -32,7 +32,7 @@ def draw(model: Footprint, path: Path, lengths: tuple[int, ...] | None = None) -
 
 def _against(axis: Any, model: Footprint) -> None:
     """Draw predicted over measured: points on the diagonal are right, bars reach up to the bound."""
-    runs = [model.at(sample.lengths, sample.features) for sample in model.samples]
+    runs = [model.of(sample) for sample in model.samples]
     peaks = [sample.peak for sample in model.samples]
     measured, middle = [peak / 1e6 for peak in peaks], [run.bytes / 1e6 for run in runs]
     above = [(run.upper - run.bytes) / 1e6 for run in runs]
@@ -48,11 +48,11 @@ def _along(axis: Any, model: Footprint, lengths: tuple[int, ...] | None) -> None
     """Draw estimate and bound as all axes grow together, to the shape that matters."""
     largest = max(model.samples, key=lambda sample: model.layout.volume(sample.lengths))
     goal = lengths or tuple(3 * length for length in largest.lengths)
-    grown = [tuple(max(round(length * part), 1) for length in goal) for part in np.geomspace(0.05, 1, 40)]
+    grown = [model.layout.fit([max(round(length * part), 1) for length in goal]) for part in np.geomspace(0.05, 1, 40)]
     density = {name: value / model.layout.volume(largest.lengths) for name, value in largest.features.items()}
     volumes = [model.layout.volume(shape) for shape in grown]
     runs = [
-        model.at(shape, {name: value * volume for name, value in density.items()})
+        model.at(shape, {name: value * volume for name, value in density.items()}, model.given or largest.parameters)
         for shape, volume in zip(grown, volumes, strict=True)
     ]
     axis.plot(volumes, [run.bytes / 1e6 for run in runs], color=ESTIMATE, label="estimate")

@@ -4,7 +4,7 @@ What an axis needs of its neighbours is its halo. Where a change anywhere along 
 must stay whole; where that is so along all of them, or blocks do not give what the whole gives, nothing may be cut.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -39,7 +39,13 @@ class Reach:
     """axes that must not be cut"""
 
 
-def find_reach(function: Function, ndim: int, dtype: str = "float32", side: int | None = None) -> Reach:
+def find_reach(
+    function: Function,
+    ndim: int,
+    dtype: str = "float32",
+    side: int | None = None,
+    axes: Mapping[int, int] | None = None,
+) -> Reach:
     """Find halo and whole axes by running a function on small arrays, and check that blocks give what the whole gives.
 
     Parameters
@@ -50,6 +56,8 @@ def find_reach(function: Function, ndim: int, dtype: str = "float32", side: int 
         of its input
     side
         the length of the axes of the arrays that are looked at, for functions that reach farther than a third of it
+    axes
+        those that always have one length, as channels do, with that length: they stay whole
 
     Raises
     ------
@@ -66,8 +74,9 @@ def find_reach(function: Function, ndim: int, dtype: str = "float32", side: int 
     """
     name = name_of(function)
     length = side or SIDES.get(ndim, 12)
-    shape = tuple(length + axis for axis in range(ndim))  # no two alike: a transpose would pass
-    reaches = [_reach_along(function, axis, shape, dtype) for axis in range(ndim)]
+    fixed = dict(axes or {})
+    shape = tuple(fixed.get(axis, length + axis) for axis in range(ndim))  # no two alike: a transpose would pass
+    reaches = [None if axis in fixed else _reach_along(function, axis, shape, dtype) for axis in range(ndim)]
     whole = tuple(axis for axis, reach in enumerate(reaches) if reach is None)
     if len(whole) == ndim:
         raise CutError(f"{name} looks at all of its input for each element of its output: it cannot be cut")

@@ -1,35 +1,38 @@
 """What a step, a link and a codec cost: measured on the machine, or assumed from a named one."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from math import inf, isfinite
 from numbers import Real
 
 from forebay.errors import PlanError
-from forebay.units import UNITS
+from forebay.units import UNITS, short
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and isfinite(value)
+    try:
+        return isinstance(value, Real) and isfinite(value)
+    except OverflowError:  # a whole one of hundreds of digits
+        return False
 
 
 def check_number(value: object, name: str) -> None:
     """Refuse what is not a number; infinity is one."""
-    if not isinstance(value, Real) or value != value:
-        raise PlanError(f"{name}={value!r:.80}: give a number")
+    if not _is_number(value) and not (isinstance(value, Real) and value in (inf, -inf)):
+        raise PlanError(f"{name}={short(value)}: give a number")
 
 
 def _check_seconds(costs: object, *names: str) -> None:
     for name in names:
         if not _is_number(getattr(costs, name)) or getattr(costs, name) < 0:
             kind, value = type(costs).__name__, getattr(costs, name)
-            raise PlanError(f"{kind}: {name} is in seconds and must not be negative, not {value!r}")
+            raise PlanError(f"{kind}: {name} is in seconds and must not be negative, not {short(value)}")
 
 
 def _check_positive(costs: object, *names: str) -> None:
     for name in names:
         if not _is_number(getattr(costs, name)) or not 1e-30 < getattr(costs, name) < 1e30:
-            raise PlanError(f"{type(costs).__name__}: {name} must be positive, not {getattr(costs, name)!r}")
+            raise PlanError(f"{type(costs).__name__}: {name} must be positive, not {short(getattr(costs, name))}")
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,24 @@ class Costs:
         for name in ("host", "disk"):
             if not isinstance(getattr(self, name), Link | None):
                 raise PlanError(f"Costs: {name} must be a Link(up=..., down=...), not {getattr(self, name)!r}")
-        if not all(_is_number(cost) and cost >= 0 for cost in self.steps) or (self.steps and not any(self.steps)):
+        are_numbers = isinstance(self.steps, Sequence) and all(_is_number(cost) and cost >= 0 for cost in self.steps)
+        if not are_numbers or (self.steps and not any(self.steps)):
             raise PlanError("Costs: steps must be finite numbers, not negative, and not all zero")
-        if not isinstance(self.codecs, Mapping) or not all(name and name.strip() for name in self.codecs):
+        if not isinstance(self.codecs, Mapping) or not all(map(_is_named, self.codecs.items())):
             raise PlanError("Costs: codecs must be a dict of CodecCost by name")
+        if not isinstance(self.operations, HostCost):
+            raise PlanError(f"Costs: operations must be a HostCost, not {self.operations!r:.80}")
+
+
+def _is_named(codec: tuple[object, object]) -> bool:
+    name, cost = codec
+    return isinstance(name, str) and bool(name.strip()) and isinstance(cost, CodecCost)
+
+
+def check_costs(costs: object) -> None:
+    """Refuse what are no costs; None is for those that are not known."""
+    if not isinstance(costs, Costs | None):
+        raise PlanError(f"costs={costs!r:.80}: give Costs(...), or leave it out")
 
 
 @dataclass(frozen=True)

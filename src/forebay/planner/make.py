@@ -10,7 +10,7 @@ import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.planner.choose import POLICIES, Alternative, Setting, choose, evaluate, fits
-from forebay.planner.costs import Costs, assumed_costs, check_number
+from forebay.planner.costs import Costs, assumed_costs, check_costs, check_number
 from forebay.planner.plan import Plan
 from forebay.planner.search.bounds import in_last_tier
 from forebay.planner.search.candidates import candidates
@@ -104,6 +104,7 @@ def plan(
     """
     _check_counts(steps, every, reversals=reversals, slots=1 if slots is None else slots, overhead=overhead)
     check_number(below, "below")
+    check_costs(costs)
     steps, every, reversals = int(steps), int(every), int(reversals)
     slots = None if slots is None else int(slots)
     if policy not in list(POLICIES):

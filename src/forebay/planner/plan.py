@@ -8,11 +8,14 @@ from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from forebay.drawing import Chart
+from forebay.drawing.tables import preformatted
 from forebay.errors import ForebayError, PlanError
 from forebay.files import text_of
 from forebay.metrics import Span
 from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
 from forebay.planner.costs import Costs
+from forebay.planner.drawn.timeline import run_chart
 from forebay.planner.operations import Operation
 from forebay.planner.settings import Problem, snapshot_size
 from forebay.planner.simulate import BOUNDLESS, Prediction, simulate
@@ -20,6 +23,9 @@ from forebay.schedule import Foreign, Forward, Hierarchical, Schedule, named
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.weighted import summed
 from forebay.units import Budget, seconds_to_text, to_text
+
+MOST_DRAWN = 20_000
+"""Actions of a plan that a notebook draws unasked: more would take seconds."""
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -136,6 +142,14 @@ class Plan:
     def explain(self) -> str:
         """Return a few lines: what was chosen, where the time goes, what it takes, and what else there was."""
         return "\n".join(_lines(self))
+
+    def plot(self) -> Chart:
+        """Draw the predicted steps, lanes and memory; notebooks show the chart, and its `write` makes a file of it."""
+        return run_chart(self, self.timeline())
+
+    def _repr_html_(self) -> str:
+        drawn = self.plot().markup if len(self.schedule) <= MOST_DRAWN else ""
+        return preformatted(self.explain()) + drawn
 
     def __post_init__(self) -> None:
         codec = None

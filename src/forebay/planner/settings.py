@@ -68,9 +68,10 @@ class Problem:
         pins = self.budget.tiers[0] == "device" and len(room) > 1
         pin = self.costs.pin * size / self.reversals if pins else 0.0
         choices: list[tuple[int, ...]] = [tuple(room)]
-        if pin and len(room) == 3:
-            # More host slots may cost more time than they save. What is tried does not depend on the budget.
-            choices = [(room[0], host, room[2]) for host in HOST_SLOTS if host <= room[1]] + [(room[0], room[1])]
+        if len(room) == 3:
+            if pin:  # more host slots may cost more time than they save; what is tried does not depend on the budget
+                choices = [(room[0], host, room[2]) for host in HOST_SLOTS if host <= room[1]]
+            choices.append((room[0], room[1]))  # on two tiers more schedules are tried: a third must not make it worse
         for slots in choices:
             work = self.work(keep, codec, len(slots))
             yield Setting(keep, codec, size, work, slots, pin, self.policy)

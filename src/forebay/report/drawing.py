@@ -6,8 +6,8 @@ from typing import Any
 
 from forebay.errors import ForebayError, needs
 
-LIBRARIES = ("matplotlib", "plotly", "jinja2")
-"""What a page with pictures and charts is made with."""
+LIBRARIES = ("matplotlib",)
+"""What pictures are made with."""
 
 
 def missing() -> list[str]:
@@ -16,7 +16,7 @@ def missing() -> list[str]:
 
 
 def load(module: str, what: str) -> Any:
-    """Import a module of Matplotlib, Plotly or Jinja2.
+    """Import a module of Matplotlib.
 
     Parameters
     ----------

@@ -3,73 +3,90 @@
 import base64
 from collections.abc import Sequence
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
-from typing import Any, ClassVar
 
+from forebay.drawing import Chart
+from forebay.drawing.tables import preformatted, table
 from forebay.files import whole
-from forebay.report.drawing import load
 
-TEMPLATE = Path(__file__).with_name("page.html")
-"""How the elements look; text is escaped there."""
+STYLE, SCRIPT = (Path(__file__).with_name(f"page.{kind}") for kind in ("css", "js"))
 
 
 @dataclass(frozen=True)
 class Facts:
     """Short facts side by side."""
 
-    kind: ClassVar = "facts"
     values: Sequence[tuple[str, str]]
+
+    @property
+    def markup(self) -> str:
+        """A box for each."""
+        boxes = (f'<div class="fact"><span>{escape(n)}</span><b>{escape(v)}</b></div>' for n, v in self.values)
+        return f'<div class="facts">\n{"".join(boxes)}\n</div>'
 
 
 @dataclass(frozen=True)
 class Picture:
     """A picture in a PNG file; a copy of it goes into the page."""
 
-    kind: ClassVar = "picture"
     path: Path
     caption: str
 
     @property
-    def base64(self) -> str:
-        """The file as text."""
-        return base64.b64encode(self.path.read_bytes()).decode()
+    def markup(self) -> str:
+        """The picture above its caption."""
+        data, caption = base64.b64encode(self.path.read_bytes()).decode(), escape(self.caption)
+        return (
+            f'<figure class="card"><img alt="{caption}" src="data:image/png;base64,{data}">'
+            f"<figcaption>{caption}</figcaption></figure>"
+        )
 
 
 @dataclass(frozen=True)
 class TextTable:
     """Rows of text under a heading for each column."""
 
-    kind: ClassVar = "table"
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+    @property
+    def markup(self) -> str:
+        """The table; where it is wider than the page it is scrolled by itself."""
+        return f'<div class="card">{table(self.headings, self.rows)}</div>'
 
 
 @dataclass(frozen=True)
 class Text:
     """Lines as they are."""
 
-    kind: ClassVar = "text"
     text: str
+
+    @property
+    def markup(self) -> str:
+        """The lines, escaped."""
+        return f'<div class="card">{preformatted(self.text)}</div>'
 
 
 @dataclass(frozen=True)
-class Chart:
-    """A figure of Plotly, to be moved and zoomed."""
+class Drawn:
+    """A chart, and what there is to see in it."""
 
-    kind: ClassVar = "chart"
-    figure: Any
+    chart: Chart
+    caption: str = ""
 
     @property
-    def html(self) -> str:
-        """Plotly's own markup, without its library."""
-        write = load("plotly.io", "a chart").to_html
-        return str(write(self.figure, include_plotlyjs=False, full_html=False, config={"displaylogo": False}))
+    def markup(self) -> str:
+        """The chart above its caption."""
+        caption = f"<figcaption>{escape(self.caption)}</figcaption>" if self.caption else ""
+        return f'<div class="card">{self.chart.markup}{caption}</div>'
 
 
-Element = Facts | Picture | TextTable | Text | Chart
+Element = Facts | Picture | TextTable | Text | Drawn
+Section = tuple[str, Sequence[Element]]
 
 
-def write_page(path: Path, title: str, lead: str, sections: Sequence[tuple[str, Sequence[Element]]]) -> None:
+def write_page(path: Path | str, title: str, lead: str, sections: Sequence[Section]) -> None:
     """Write a page.
 
     Parameters
@@ -81,16 +98,17 @@ def write_page(path: Path, title: str, lead: str, sections: Sequence[tuple[str, 
     sections
         Headings, each with its elements; an empty heading is not shown.
     """
-    jinja2 = load("jinja2", "a page")
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATE.parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        keep_trailing_newline=True,
+    charts = any(isinstance(element, Drawn) for _, elements in sections for element in elements)
+    script = f"<script>{SCRIPT.read_text()}</script>\n" if charts else ""
+    body = []
+    for heading, elements in sections:
+        body += [f"<h2>{escape(heading)}</h2>"] if heading else []
+        body += [element.markup for element in elements]
+    page = (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta name="viewport" content="width=device-width, initial-scale=1">\n<title>{escape(title)}</title>\n'
+        f"<style>\n{STYLE.read_text()}</style>\n</head>\n<body>\n<main>\n<h1>{escape(title)}</h1>\n"
+        f'<p class="lead">{escape(lead)}</p>\n' + "\n".join(body) + f"\n</main>\n{script}</body>\n</html>\n"
     )
-    charts = any(element.kind == Chart.kind for _, elements in sections for element in elements)
-    script = load("plotly.offline", "a chart").get_plotlyjs() if charts else ""
-    page = environment.get_template(TEMPLATE.name).render(title=title, lead=lead, sections=sections, script=script)
-    with whole(path, private=False) as unfinished:
+    with whole(Path(path), private=False) as unfinished:
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")  # names need not be text

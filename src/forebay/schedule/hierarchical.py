@@ -153,8 +153,7 @@ def _count(splits: Splits | ExactSplits, visits: int) -> Counts:
             forward += times * before
             priced += times
             if visits - before > 1:
-                saves += times
-                peak = max(peak, alive + 1)
+                saves += times  # and one more is alive while the part behind is taken apart
             for part, more in ((before, left), 0), ((visits - before, behind), 1):
                 seen, most = following.get(part, (0, 0))
                 following[part] = seen + times, max(most, alive + more)

@@ -18,11 +18,11 @@ from forebay.torch.compat import differentiated_by_func
 from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
 from forebay.torch.loops.decision import decide
 from forebay.torch.loops.node import LoopCall, differentiate
-from forebay.torch.loops.outputs import OutputForm, output_leaves, put
 from forebay.torch.loops.probe import check_leaves, check_random
 from forebay.torch.loops.recording import copies_of
 from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import StateForm, Steps
+from forebay.torch.loops.trees import OutputForm, output_leaves, put
 from forebay.units import Budget
 
 
@@ -111,7 +111,7 @@ def checkpointed(
     request = Request(budget, schedule, codec, chunk, plan, costs, directory)
     request.check(steps, memory_of(tensors))
     if not torch.is_grad_enabled() or not loop_arguments.differentiable:
-        return _unrecorded(loop, loop_arguments)
+        return _plainly(loop, loop_arguments, recorded=False)
     if differentiated_by_func():
         raise StateError(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
@@ -121,21 +121,8 @@ def checkpointed(
     check_random(signature.generators)
     decision = decide(loop, request, loop_arguments, signature)
     if decision.plan is None:
-        return _whole(loop, loop_arguments)
-    call = LoopCall(
-        loop=loop,
-        plan=decision.plan,
-        in_place=decision.in_place,
-        values=values,
-        inputs=len(slices),
-        params=loop_arguments.params,
-        modules=signature.modules,
-        tensors=signature.tensors,
-        request=request,
-        note=decision.note,
-        progress=progress,
-        report=report,
-    )
+        return _plainly(loop, loop_arguments, recorded=True)
+    call = LoopCall(loop, decision, loop_arguments.params, values, len(slices), signature, request, progress, report)
     final, stacked = differentiate(call, tensors, slices)
     result = form.join(final, call.notes.values[steps])
     if not outputs:
@@ -144,37 +131,26 @@ def checkpointed(
     return result, call.notes.form.structure.build(stacked)
 
 
-def _unrecorded(loop: Steps, loop_arguments: LoopArguments) -> Any:
-    """Run the loop where nothing that was given has a gradient: nothing is kept."""
+def _plainly(loop: Steps, loop_arguments: LoopArguments, recorded: bool) -> Any:
+    """Run the loop as it is: recorded by autograd, whose graph the budget holds, or where nothing has a gradient."""
     arguments = loop_arguments.params.build(loop_arguments.params.tensors)
-    stacked: list[Tensor] = []
-    form: OutputForm | None = None
-    tensors, values = copies_of(loop_arguments.tensors), loop_arguments.values
-    for step in range(loop.count):
-        tensors, values, output = loop.once(tensors, values, step, [x[step] for x in loop_arguments.inputs], arguments)
-        check_leaves((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
-        if loop.returns_outputs:
-            if form is None:
-                form = OutputForm.of(output)
-                stacked = form.empty(loop.count)
-            put(form.leaves(output, step), stacked, step)
-    final = loop.form.join(tensors, values)
-    return final if form is None else (final, form.structure.build(stacked))
-
-
-def _whole(loop: Steps, loop_arguments: LoopArguments) -> Any:
-    """Have autograd record the whole loop, whose graph the budget holds."""
-    outputs: list[list[Tensor]] = []
-    form: OutputForm | None = None
     slices = [x.unbind() for x in loop_arguments.inputs]
-    arguments = loop_arguments.params.build(loop_arguments.params.tensors)
     tensors, values = copies_of(loop_arguments.tensors), loop_arguments.values
+    form: OutputForm | None = None
+    stacked: list[Tensor] = []
+    outputs: list[list[Tensor]] = []
     for step in range(loop.count):
         tensors, values, output = loop.once(tensors, values, step, [x[step] for x in slices], arguments)
+        if not recorded:
+            check_leaves((*tensors, *output_leaves(output, loop.returns_outputs)), ())  # it may use what was not given
         if loop.returns_outputs:
             form = form or OutputForm.of(output)
-            outputs.append(form.leaves(output, step))
+            if recorded:
+                outputs.append(form.leaves(output, step))
+            else:
+                stacked = stacked or form.empty(loop.count)
+                put(form.leaves(output, step), stacked, step)
     final = loop.form.join(tensors, values)
     if form is None:
         return final
-    return final, form.structure.build([torch.stack(leaves) for leaves in zip(*outputs, strict=True)])
+    return final, form.structure.build(stacked or [torch.stack(leaves) for leaves in zip(*outputs, strict=True)])

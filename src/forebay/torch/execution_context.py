@@ -105,39 +105,31 @@ NOTHING: AbstractContextManager[None] = nullcontext()
 """Is around what needs nothing around it."""
 
 
-def foreign_autograd() -> bool:
-    """Tell whether what runs now is transformed by torch.func or forward AD, and warn: nothing is saved as usual."""
-    if not transformed():
-        return False
-    warnings.warn(
-        "a block of a fitted model runs inside of torch.func or forward AD, which take its memory in their own way: it "
-        "runs as if it were not fitted",
-        stacklevel=2,
-    )
-    return True
-
-
 def checkpointing() -> bool:
     """Tell whether what is saved now goes to torch.utils.checkpoint."""
     hooks = top_hooks()
     return hooks is not None and getattr(hooks[0], "__module__", "") == "torch.utils.checkpoint"
 
 
-def foreign_checkpointing() -> bool:
-    """Tell whether what runs now is run again by others, and warn: torch.utils.checkpoint, or a backward function.
+def default_saving() -> bool:
+    """Tell whether what is saved now is ours to treat: somebody may differentiate it in the usual way, and once.
 
-    Both runs have to save the same tensors in the same order, so nothing may come between in either.
+    Who runs it again, as torch.utils.checkpoint does, has to save the same tensors in the same order in both runs.
     """
+    if not torch.is_grad_enabled():
+        return False
     if checkpointing() or graph_task() != -1:
         warnings.warn(
             "a block of a fitted model runs inside of torch.utils.checkpoint or of a backward function and is left to "
             "it: switch that off to let fit decide",
             stacklevel=2,
         )
+    elif transformed():
+        warnings.warn(
+            "a block of a fitted model runs inside of torch.func or forward AD, which take its memory in their own "
+            "way: it runs as if it were not fitted",
+            stacklevel=2,
+        )
+    else:
         return True
     return False
-
-
-def default_saving() -> bool:
-    """Tell whether what is saved now is ours to treat: somebody may differentiate it, in the usual way."""
-    return torch.is_grad_enabled() and not foreign_checkpointing() and not foreign_autograd()

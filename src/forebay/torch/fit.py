@@ -10,14 +10,13 @@ from torch import nn
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.fitting.blocks import ENOUGH, Attachment, Call, Patch, named
+from forebay.torch.fitting.blocks import ENOUGH, Attachment, Patch, named
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.fitted_block import FittedBlock
 from forebay.torch.fitting.neighbours import sequences
 from forebay.torch.fitting.session import FittingSession
 from forebay.torch.mover import budget_of
-from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.replay.block import Call, FittedBlock
 from forebay.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -135,7 +134,7 @@ def _already_fitted(model: nn.Module) -> bool:
 
 def _maker(session: FittingSession, name: str, module: nn.Module) -> Callable[[Call], Call]:
     def make(call: Call) -> Call:
-        block = session.blocks[id(module)] = FittedBlock(name, call, ModuleState(module), module)
+        block = session.blocks[id(module)] = FittedBlock(name, call, module)
 
         def forward(*args: Any, **kwargs: Any) -> Any:
             return session.call(block, args, kwargs)

@@ -88,7 +88,7 @@ class Entry:
         under_way = self.storage if self.ready is not None else None
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
-        self.store.ended.append((self.size if self.storage is not None else 0, self.away, self.ready, under_way))
+        self.store.ended.append((self.size if self.storage is not None else 0, 0, self.away, self.ready, under_way))
         free_weak_storage(self.weak)
 
 
@@ -136,27 +136,19 @@ _STRIDED = torch.strided
 
 
 class TensorStore:
-    """The saved tensors of one device.
-
-    Parameters
-    ----------
-    mover
-        Carries storages down and up.
-    min_bytes
-        Smaller storages stay.
-    """
+    """The saved tensors of one device; storages of fewer than `min_bytes` stay."""
 
     def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
-        self.mover = mover
+        self.mover, self.least = mover, max(1, min_bytes)
         self.metrics = Metrics(title="saved tensors")
-        self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        self.ended: deque[tuple[int, int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        """of entries, and of what was let through: bytes of either, and what is to be given back"""
         self.held = 0
         """bytes on the device"""
         self.let_through = 0
         """bytes beside them that somebody else counts"""
         self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
         """is around what makes the computation wait for a copy"""
-        self._least = max(1, min_bytes)
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers, self._peak = 0, 0
@@ -192,7 +184,7 @@ class TensorStore:
         self.let(0)
 
     def let(self, nbytes: int) -> None:
-        """Count bytes that stay on the device, or that no longer do."""
+        """Count bytes that stay on the device."""
         self.let_through += nbytes
         if self.held + self.let_through > self._peak:
             self._peak = self.metrics.peak["device"] = self.total
@@ -206,7 +198,7 @@ class TensorStore:
         """Tell whether a tensor is one that may be moved."""
         if type(tensor) is not torch.Tensor or tensor.layout is not _STRIDED or tensor.is_nested:
             return False  # parameters most of all
-        if tensor.untyped_storage().nbytes() < self._least:  # most are small: that is asked early
+        if tensor.untyped_storage().nbytes() < self.least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):
@@ -215,10 +207,11 @@ class TensorStore:
         return plain and tensor.device == self.mover.device
 
     def collect(self) -> None:
-        """Take note of the entries that have ended."""
+        """Take note of what has ended."""
         while self.ended:
-            held, away, ready, under_way = self.ended.popleft()
+            held, let_through, away, ready, under_way = self.ended.popleft()
             self.held -= held
+            self.let_through -= let_through
             if under_way is not None:
                 self._wait("collect: copied", ready)
             if away is not None:

@@ -1,8 +1,10 @@
-"""Waves: modelling, migration and gradients of seismic shots, on the engine and inside its budgets."""
+"""Waves: modelling, migration, gradients and inversion of seismic shots, on the engine and inside its budgets."""
 
 from forebay.errors import WaveError as WaveError
 from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
+from forebay.wave.born import born as born
+from forebay.wave.born import jacobian as jacobian
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
@@ -13,8 +15,12 @@ from forebay.wave.gradient import gradient as gradient
 from forebay.wave.imaging import imaging_interval as imaging_interval
 from forebay.wave.imaging import laplacian_filter as laplacian_filter
 from forebay.wave.imaging import normalise as normalise
+from forebay.wave.invert import Inversion as Inversion
+from forebay.wave.invert import invert as invert
 from forebay.wave.loop import Adjoint as Adjoint
 from forebay.wave.loop import Loop as Loop
+from forebay.wave.lsrtm import Echoes as Echoes
+from forebay.wave.lsrtm import lsrtm as lsrtm
 from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
 from forebay.wave.pilot import find_bound as find_bound

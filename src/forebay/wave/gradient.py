@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.imaging import check_every
-from forebay.wave.loop import Adjoint, pairs, prepare, rehearsed
+from forebay.wave.loop import Adjoint, Loop, pairs, prepare, rehearsed
 from forebay.wave.physics import EarthModel, State
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
@@ -100,39 +100,61 @@ def gradient(
     if parameter not in PARAMETERS:
         raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
     check_every(every)
-    loop = prepare(shot, model, dt, order, dtype, every=every)
-    propagator, sums = loop.propagator, loop.propagator.sensitivity_sums()
-    turned: list[tuple[list[float], list[NDArray[Any]], Adjoint]] = []
+    sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every), every)
+    loop, turned = sensitivity.loop, list[tuple[list[float], list[NDArray[Any]]]]()
 
     def turn(state: State) -> None:
         data = apart(loop.data(), shots)
         misfits = [misfit(heard, np.asarray(own.data)) for heard, own in zip(data, shots, strict=True)]
-        residual = np.concatenate([slope for _, slope in misfits], axis=1)
-        turned.append(([value for value, _ in misfits], data, Adjoint(loop, residual)))
-        if loop.steps % every == 0:
-            backward(state, loop.steps)
+        turned.append(([value for value, _ in misfits], data))
+        sensitivity.start_back(np.concatenate([slope for _, slope in misfits], axis=1), state)
 
-    def backward(record: State, step: int) -> None:
-        propagator.add_sensitivity(sums, turned[0][2], record, step, every)
-
-    def rehearse() -> Callable[[], None]:
-        silence = Adjoint(loop, np.zeros((shots[0].samples, len(loop.shot.receivers))))
-        fields = propagator.zeros()
-        record, own = {name: fields[name] for name in propagator.sensitive_fields}, propagator.sensitivity_sums()
-        return rehearsed(silence, every, lambda wave, step: propagator.add_sensitivity(own, wave, record, step, every))
-
+    fields = loop.propagator.zeros()
     result = reverse(
-        loop.forward,
-        backward,
-        propagator.zeros(),
-        loop.steps,
-        record=propagator.sensitive_fields,
-        every=every,
-        turn=turn,
-        **{"signature": loop.signature, "rehearse": rehearse} | reversal,
+        loop.forward, sensitivity.backward, fields, loop.steps, turn=turn, **sensitivity.options | reversal
     )
-    values, data, _ = turned.pop()  # and nothing refers to the adjoint's fields any more
-    owed = propagator.gradient(sums, parameter)
+    (values, data), owed = turned[0], sensitivity.end(parameter)
     if isinstance(shot, Shot):
         return Gradient(values[0], owed, data[0], result)
     return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]
+
+
+class Sensitivity:
+    """What the way back through a loop adds up for the derivative of its data with respect to the model."""
+
+    def __init__(self, loop: Loop, every: int) -> None:
+        self.loop, self.every = loop, every
+        self._sums = loop.propagator.sensitivity_sums()
+        self._adjoint: Adjoint | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What `forebay.reverse` and `forebay.prepare` are to be told."""
+        fields, signature = self.loop.propagator.sensitive_fields, self.loop.signature
+        return {"record": fields, "every": self.every, "signature": signature, "rehearse": self._rehearse}
+
+    def start_back(self, slope: NDArray[Any], final: State) -> None:
+        """Take the derivative with respect to the data, at the loop's end."""
+        self._adjoint = Adjoint(self.loop, slope)
+        if self.loop.steps % self.every == 0:
+            self.backward(final, self.loop.steps)
+
+    def backward(self, record: State, step: int) -> None:
+        """Add what a step owes to the model."""
+        self.loop.propagator.add_sensitivity(self._sums, self._adjoint, record, step, self.every)
+
+    def end(self, parameter: str) -> Any:
+        """Return the derivative with respect to the model, and let go of the adjoint's fields."""
+        self._adjoint = None
+        return self.loop.propagator.gradient(self._sums, parameter)
+
+    def _rehearse(self) -> Callable[[], None]:
+        propagator = self.loop.propagator
+        silence = np.zeros((self.loop.shot.samples, len(self.loop.shot.receivers)))
+        fields, own = propagator.zeros(), propagator.sensitivity_sums()
+        record = {name: fields[name] for name in propagator.sensitive_fields}
+        return rehearsed(
+            Adjoint(self.loop, silence),
+            self.every,
+            lambda wave, step: propagator.add_sensitivity(own, wave, record, step, self.every),
+        )

@@ -21,6 +21,8 @@ Images = dict[str, tuple[Any, Any]]
 Condition = Callable[[Any, Any, int], None]
 """An imaging condition of the user's: ``condition(source, receiver, step)``."""
 
+NOT_SCATTERED = "Born modelling of waves of this kind is not there"
+
 
 class EarthModel(Protocol):
     """What waves travel through."""
@@ -144,6 +146,16 @@ class Physics(Protocol):
     def adjoint_fields(self, state: State) -> Any:
         """Return what `Adjoint.back_to` returns of the adjoint's state: all of it, or one field."""
         return state
+
+    def scatterers(self, change: Any, parameter: str) -> Any:
+        """Bind a small change of the model, an array like the model's, for `advance_scattered`."""
+        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel")
+
+    def advance_scattered(
+        self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> tuple[State, State]:
+        """Advance a wave and what it scatters to first order, both of which may be overwritten; see `advance`."""
+        raise WaveError(NOT_SCATTERED)
 
     # Images.
 

@@ -15,7 +15,7 @@ from forebay.cli.main import main
 
 SHOTS = 4
 JOB = job_text(shots=SHOTS, physics="absorb = 10", memory='host = "300kB"\ndisk = "20MB"\nschedule = "storeall"')
-LOADED = ("numba", "scipy.ndimage", "forebay.wave.job.results", "matplotlib.pyplot", "plotly.graph_objects")
+LOADED = ("numba", "scipy.ndimage", "forebay.wave.job.results", "matplotlib.pyplot")
 """What a child would load again each time; nothing of it is run before forks."""
 CODES = (0, 1, 2, 128 + signal.SIGTERM)
 """With which a command may end."""

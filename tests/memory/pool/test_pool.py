@@ -13,6 +13,7 @@ from forebay.errors import BudgetError, EngineError, StateError
 from forebay.machine.virtual import VirtualPool
 from forebay.memory import Pool, ThrashWarning
 from forebay.memory.pool.sequence import Use
+from forebay.units import to_text
 from tests.memory.pool.programs import Trimmed
 
 ARRAY = 1024
@@ -50,6 +51,14 @@ def test_arrays_come_in_the_order_in_which_they_are_named():
         C[:] = A + B + D
         D += 1
     assert pool.get(c).tolist() == [4] * LENGTH and pool.get(d).tolist() == [4] * LENGTH
+
+
+def test_a_pool_writes_a_page_about_what_it_moved(tmp_path):
+    pool = pool_of(2)
+    sweep(pool, put_some(pool, 4), rounds=2)
+    pool.report(tmp_path / "page.html", "My pool")
+    text, moved = (tmp_path / "page.html").read_text(), pool.metrics.moved["up 1"]
+    assert "My pool" in text and "moved up 1" in text and to_text(moved) in text
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex128", "bool", "uint8"])

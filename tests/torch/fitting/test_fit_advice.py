@@ -3,15 +3,13 @@
 import warnings
 
 import pytest
+import torch
+from tests.torch.models import AMPLE, MLP, equal, pair, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
-
-from forebay.torch import fit  # noqa: E402
+from forebay.torch import fit
 
 
 class Checkpointing(MLP):

@@ -1,14 +1,8 @@
 """`fit` on a GPU: bits, bytes and peaks."""
 
-import os
-
 import pytest
-
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import (  # noqa: E402
+import torch
+from tests.torch.models import (
     AMPLE,
     EXACT,
     Block,
@@ -22,12 +16,12 @@ from tests.torch.models import (  # noqa: E402
     least_of,
     step,
 )
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-from forebay import Budget  # noqa: E402
-from forebay.torch import fit, plan_of, unfit  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
+from forebay import Budget
+from forebay.torch import fit, plan_of, unfit
+from forebay.torch.fit import _of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]
 

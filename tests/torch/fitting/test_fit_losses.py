@@ -1,24 +1,19 @@
 """`fit`: a plan is made and followed whatever of a model its loss needs."""
 
 import copy
-import os
 
 import pytest
+import torch
+from tests.torch.cases import mostly_slow
+from tests.torch.models import AMPLE, MLP
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import mostly_slow  # noqa: E402
-from tests.torch.models import AMPLE, MLP  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting.planning import SETTLED_AFTER  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError
+from forebay.torch import fit, plan_of
+from forebay.torch.fit import _of
+from forebay.torch.fitting.planning import SETTLED_AFTER
 
 
 class Twice(MLP):
@@ -161,12 +156,12 @@ def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then(
     for _ in range(SETTLED_AFTER + 2):
         one_loss(model(x))
     outputs, now = model(x), _of(model).session._iteration
-    assert now.gone == now.plan.foreseen.leave[-1] == 2
+    assert now.progress.gone == now.plan.foreseen.leave[-1] == 2
     one_loss(outputs)
     model.depth = plain.depth = 3  # by then fewer had to be gone
     model.zero_grad()
     outputs, now = model(x), _of(model).session._iteration
-    assert now.plan.foreseen.settle[3] == 1 and now.gone == 3
+    assert now.plan.foreseen.settle[3] == 1 and now.progress.gone == 3
     one_loss(outputs)
     one_loss(plain(x))
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):

@@ -6,18 +6,16 @@ import warnings
 
 import numpy as np
 import pytest
+import torch
+from tests.torch.models import AMPLE, MLP, Transformer, equal, problem, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, MLP, Transformer, equal, problem, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError, CodecError, PlanError  # noqa: E402
-from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting.blocks import find  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError, CodecError, PlanError
+from forebay.torch import fit, offload, plan_of, unfit
+from forebay.torch.fit import _of
+from forebay.torch.fitting.blocks import find
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])

@@ -6,22 +6,20 @@ from functools import cache
 from weakref import ref
 
 import pytest
+import torch
+from tests.torch.cases import mostly_slow
+from tests.torch.models import AMPLE, MLP, Bottleneck, empty_device, equal, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.nn import functional
+from torch.nn.modules import module as torch_module
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import mostly_slow  # noqa: E402
-from tests.torch.models import AMPLE, MLP, Bottleneck, empty_device, equal, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-from torch.nn.modules import module as torch_module  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.torch import fit, plan_of, unfit  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import iteration, neighbours  # noqa: E402
-from forebay.torch.fitting.record import BlockRecord  # noqa: E402
-from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay import Budget
+from forebay.torch import fit, plan_of, unfit
+from forebay.torch.fit import _of
+from forebay.torch.fitting import iteration, neighbours
+from forebay.torch.fitting.record import BlockBytes, BlockRecord
+from forebay.torch.gauge import HostGauge
 
 MANY = 40
 
@@ -69,8 +67,7 @@ def trains_alike(model, plain, x, steps=6):
 
 
 @pytest.mark.parametrize(
-    "choice",
-    mostly_slow(["recompute", "keep", "offload", "keep costly, recompute the rest", None], "offload", "None"),
+    "choice", mostly_slow(["recompute", "keep", "offload", "keep costly, recompute the rest", None], "offload", "None")
 )
 def test_neighbours_are_taken_together_and_gradients_and_statistics_stay(choice):
     model, plain, x = deep()
@@ -413,7 +410,8 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
 
 def sizes(budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0, peak_backward=peak) for n in range(count)]
+    took = BlockBytes(10, peak_backward=peak)
+    records = [BlockRecord(f"{n}", n, (), bytes=took, follows=n > 0) for n in range(count)]
     return [len(group) for group in neighbours.groups(records, budget).values()]
 
 

@@ -3,31 +3,27 @@
 from itertools import count
 
 import pytest
+import torch
+from tests.torch.models import AMPLE, Transformer, problem, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, Transformer, problem, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError  # noqa: E402
-from forebay.planner import Link  # noqa: E402
-from forebay.planner.blocks import Block, BlockChoice, Chain, simulate  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.fit import _of  # noqa: E402
-from forebay.torch.fitting import device_tools, planning  # noqa: E402
-from forebay.torch.fitting.choices import TREATMENTS, BlockTiming, block_of  # noqa: E402
-from forebay.torch.fitting.fitplan import FitPlan  # noqa: E402
-from forebay.torch.fitting.record import BlockRecord  # noqa: E402
-from forebay.torch.gauge import HostGauge  # noqa: E402
-from forebay.torch.mover import mover_for  # noqa: E402
-from forebay.torch.replay.costly_operations import Share  # noqa: E402
-from forebay.torch.replay.frame import Frame  # noqa: E402
-from forebay.torch.replay.module_state import ModuleState  # noqa: E402
-from forebay.torch.saved_tensors import TensorStore  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError
+from forebay.planner import Link
+from forebay.planner.blocks import Block, BlockChoice, Chain, simulate
+from forebay.torch import fit, plan_of
+from forebay.torch.fit import _of
+from forebay.torch.fitting import device_tools, planning
+from forebay.torch.fitting.choices import TREATMENTS, BlockTiming, block_of
+from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.record import BlockBytes, BlockRecord, BlockTimes
+from forebay.torch.gauge import HostGauge
+from forebay.torch.mover import mover_for
+from forebay.torch.replay.costly_operations import Share
+from forebay.torch.saved_tensors import TensorStore
 
 LEAST = 10**9
 """Bytes of the device when all blocks are recomputed."""
@@ -164,9 +160,9 @@ def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grow
 
 
 def test_small_tensors_stay_where_others_move():
-    record = BlockRecord("0", 0, (), False, spans=[(0, 1)], outputs=frozenset({9}))
-    record.saved, record.stays, record.encoded, record.loose = 1000, 10, 510, 7
-    record.costly = {
+    record = BlockRecord("0", 0, (), times=BlockTimes(spans=[(0, 1)]))
+    record.bytes = BlockBytes(saved=1000, stays=10, encoded=510, loose=7)
+    record.facts.costly = {
         "costly": Share(frozenset({0, 1, 2}), 400, 4),
         "1/2 of costly": Share(frozenset({1, 2}), 103, 4),
         "1/4 of costly": Share(frozenset({2}), 3, 3),
@@ -209,24 +205,25 @@ class Summing(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def there_while_summing(way):
+def there_while_summing(steps):
+    """Tell for each block, the last first, whether what its product is given is there in the last of some steps."""
     torch.manual_seed(0)
-    block, weak = nn.Sequential(nn.GELU(), nn.Linear(8, 8)), []
-    block[0].register_forward_hook(lambda module, args, output: weak.append(StorageWeakRef(output.untyped_storage())))
-    x = torch.randn(4, 8, requires_grad=True)
-    frame = Frame(block.forward, ModuleState(block), x.device, weighed=way == "weighed")
-    output = block(x) if way == "kept" else frame.run((x,), {})
-    with Summing(weak) as summing:
-        output.sum().backward()
-    assert len(weak) == (1 if way == "kept" else 2)
-    frame, output = None, None
-    assert all(one.expired() for one in weak)
+    model = nn.Sequential(*(nn.Sequential(nn.GELU(), nn.Linear(8, 8)) for _ in range(2)))
+    weak = []
+    for block in model:
+        block[0].register_forward_hook(lambda module, args, given: weak.append(StorageWeakRef(given.untyped_storage())))
+    if steps:
+        fit(model, AMPLE, choice="recompute", blocks=list(model))
+    for _ in range(max(steps, 1)):
+        output = model(torch.randn(4, 8, requires_grad=True))
+        with Summing(weak) as summing:
+            output.sum().backward()
     return summing.there
 
 
 def test_a_block_is_weighed_with_what_it_holds_while_gradients_are_summed_as_if_it_were_kept():
-    assert there_while_summing("kept") == there_while_summing("weighed") == [True]
-    assert there_while_summing("recomputed") == [False]
+    assert there_while_summing(1)[0] is there_while_summing(0)[0] is True
+    assert there_while_summing(2)[0] is False
 
 
 def test_what_others_hold_is_not_fetched_a_second_time():

@@ -3,18 +3,16 @@
 from collections import Counter
 
 import pytest
+import torch
+from tests.torch.clocked import NAMES, Clock, Net, wait_for_copies
+from tests.torch.models import AMPLE, MLP
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.clocked import NAMES, Clock, Net, wait_for_copies  # noqa: E402
-from tests.torch.models import AMPLE, MLP  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
-from forebay.torch.fitting.planning import SETTLED_AFTER  # noqa: E402
-from forebay.torch.gauge import HostGauge  # noqa: E402
+from forebay import Budget
+from forebay.torch import fit, plan_of
+from forebay.torch.fitting.planning import SETTLED_AFTER
+from forebay.torch.gauge import HostGauge
 
 
 @pytest.fixture

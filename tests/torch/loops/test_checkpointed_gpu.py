@@ -3,12 +3,11 @@
 import gc
 
 import pytest
+import torch
 
 import forebay as fb
 from forebay.cuda.available import gpu_count
-
-torch = pytest.importorskip("torch")
-checkpointed = pytest.importorskip("forebay.torch").checkpointed
+from forebay.torch import checkpointed
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not gpu_count(), reason="no GPU")]
 STEPS = 60

@@ -103,6 +103,30 @@ def test_generators_that_are_not_set_again_are_refused_before_the_loop(step, mor
             checkpointed(step, torch.ones(3), 10, params=(weight, *more), budget=budget)
 
 
+class Counter:
+    calls = 0
+
+    def step(self, y, t, weight):
+        self.calls += 1
+        return torch.sin(y * weight) / self.calls
+
+
+def counting(calls):
+    return lambda y, t, weight: (calls.append(t), torch.sin(y * weight) / len(calls))[1]
+
+
+def drifting(scale):
+    return lambda y, t, weight: torch.sin(y * weight) * scale.mul_(0.9)
+
+
+@pytest.mark.parametrize("budget", ["8kB", "1MB"])
+@pytest.mark.parametrize("make", [lambda: Counter().step, lambda: counting([]), lambda: drifting(torch.ones(3))])
+def test_steps_with_state_of_their_own_are_refused(make, budget):
+    weight = torch.ones(3, requires_grad=True)
+    with pytest.raises(StateError, match="state of its own"):
+        checkpointed(make(), torch.ones(3), 10, params=weight, budget=budget)
+
+
 def test_what_another_thread_draws_is_no_matter(prefetching):
     weight = torch.ones(3, requires_grad=True)
     for _ in range(3):

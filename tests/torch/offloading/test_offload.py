@@ -6,17 +6,15 @@ import threading
 import weakref
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import BudgetError, CodecError  # noqa: E402
-from forebay.torch import offload, release  # noqa: E402
-from forebay.torch.offload import _call_sites  # noqa: E402
-from forebay.torch.offloading import keeper as keeper_module  # noqa: E402
-from forebay.torch.offloading.order import fetch_order, to_move  # noqa: E402
+from forebay import Budget
+from forebay.errors import BudgetError, CodecError
+from forebay.torch import offload, release
+from forebay.torch.offload import _call_sites
+from forebay.torch.offloading import keeper as keeper_module
+from forebay.torch.offloading.order import to_move
 
 HOST = "100MB"
 
@@ -79,16 +77,6 @@ def test_gradients_are_bit_equal_in_every_iteration(device):
     assert saved.metrics.moved["down 1"] >= saved.metrics.moved["up 1"]
 
 
-def test_saved_tensors_stay_within_the_budget():
-    net, x = problem()
-    saved = offload(Budget(device=30_000, host=HOST), min_bytes=0)
-    for _ in range(3):
-        with saved:
-            gradients(net, x)
-    largest = 4 * 64 * 64 * 4
-    assert saved.metrics.peak["device"] <= 30_000 + largest  # one has just been saved when others make room
-
-
 def test_the_second_iteration_moves_what_is_needed_last():
     chain = [torch.full((1000,), 0.5, requires_grad=True)]
     saved = offload(Budget(device=16_000, host=HOST), min_bytes=0)
@@ -104,19 +92,19 @@ def test_the_second_iteration_moves_what_is_needed_last():
     first = saved.metrics.moved["down 1"]
     with saved:
         run()
-    keeper = keepers()[0]
-    assert keeper._moved == frozenset({0, 1, 2, 3})
     assert saved.metrics.moved["down 1"] - first == 4 * 4000
     assert saved.metrics.misses <= 1 + 1  # all but the first of each iteration had been fetched ahead
 
 
 def test_a_with_statement_in_a_loop_learns_as_an_object_does():
     net, x = problem()
+    made_before = offload(Budget(device=20_000, host=HOST), min_bytes=0)
     for _ in range(3):
-        with offload(Budget(device=20_000, host=HOST), min_bytes=0):
+        with made_before:
             gradients(net, x)
-    assert len(keepers()) == 1
-    assert keepers()[0]._moved
+        with offload(Budget(device=20_000, host=HOST), min_bytes=0) as saved:
+            gradients(net, x)
+    assert saved.metrics.moved == made_before.metrics.moved and saved.metrics.misses == made_before.metrics.misses
 
 
 def test_nothing_of_an_iteration_is_left_when_its_graph_is_gone():
@@ -357,7 +345,6 @@ def test_a_host_budget_that_is_not_named_is_found_once_and_its_slab_kept(monkeyp
         with offload(20_000, min_bytes=0) as saved:
             assert equal(gradients(net, x), gradients(*problem()))
     assert len(keepers()) == 1 and next(free) == 10**8 + 10**6
-    assert keepers()[0]._learned[0]
     assert keepers()[0].store.mover.room.nbytes <= 10**8
     assert saved.metrics.moved["down 1"]
 
@@ -405,21 +392,16 @@ def test_a_loop_inside_of_one_with_statement_learns():
     net, x = problem()
     expected = gradients(*problem())
     with offload(Budget(device=20_000, host=HOST), min_bytes=0) as saved:
-        for number in range(5):
+        for _ in range(5):
             assert equal(gradients(net, x), expected)
-            if number == 0:
-                count = len(keepers()[0]._entries)
-            assert len(keepers()[0]._entries) == count
-    assert keepers()[0]._learned[0] and keepers()[0]._moved
     assert saved.metrics.misses <= 2 * 5
 
 
 def test_a_loop_that_fits_is_let_through_in_one_with_statement():
     net, x = problem()
     with offload(Budget(device=200_000, host=HOST), min_bytes=0) as saved:
-        for number in range(12):
+        for _ in range(12):
             gradients(net, x)
-            assert number == 0 or keepers()[0]._fits
     assert not saved.metrics.moved["down 1"]
 
 
@@ -446,7 +428,7 @@ def test_what_a_backward_pass_saves_is_no_new_iteration():
     for _ in range(3):
         with saved:
             part(Differentiating.apply(x)).sum().backward()
-    assert len(keepers()) == 1 and len(keepers()[0]._learned[0]) == 4 + 4
+    assert saved.metrics.moved["down 1"] == (4 + 2 * (4 + 4 - 2)) * 4000  # the second knows of all eight
 
 
 def test_threads_at_one_place_have_keepers_of_their_own():
@@ -498,10 +480,6 @@ def test_threads_that_have_ended_keep_no_host_memory():
     with saved:
         x.tanh().sum().backward()
     assert [owner for _, owner in saved._keepers] == [threading.get_ident()]
-
-
-def test_order_is_that_of_first_use_and_else_the_reverse_of_saving():
-    assert fetch_order(5, [4, 2, 4]) == [4, 2, 3, 1, 0]
 
 
 def test_no_smaller_set_of_those_used_last_would_do():

@@ -1,13 +1,11 @@
 """`offload` where everything fits, or seems to: all of it is counted, and nobody else's hooks are disturbed."""
 
 import pytest
+import torch
+from torch.autograd.graph import saved_tensors_hooks
 
-torch = pytest.importorskip("torch")
-
-from torch.autograd.graph import saved_tensors_hooks  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.torch import offload, release  # noqa: E402
+from forebay import Budget
+from forebay.torch import offload, release
 
 SIZE = 1000
 BYTES = 4 * SIZE

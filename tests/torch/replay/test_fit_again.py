@@ -1,29 +1,13 @@
 """`fit`: a block that is run again finds what it found the first time, or is refused."""
 
-import os
-
 import pytest
+import torch
+from tests.torch.models import AMPLE, EXACT, MLP, Residual, Transformer, equal, pair, problem, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import (  # noqa: E402
-    AMPLE,
-    EXACT,
-    MLP,
-    Residual,
-    Transformer,
-    equal,
-    pair,
-    problem,
-    step,
-)
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay.torch import fit  # noqa: E402
-from forebay.torch.replay import buffers  # noqa: E402
+from forebay.torch import fit
+from forebay.torch.replay import module_state
 
 
 @pytest.mark.parametrize("choice", EXACT)
@@ -229,7 +213,7 @@ def test_large_buffers_that_are_read_may_not_change_before_backward(monkeypatch)
         def forward(self, x):
             return super().forward(x * self.scale)
 
-    monkeypatch.setattr(buffers, "SMALL", 0)
+    monkeypatch.setattr(module_state, "SMALL", 0)
     model, _ = pair(Scaled)
     fit(model, AMPLE, choice="recompute")
     x = torch.randn(32, 8)

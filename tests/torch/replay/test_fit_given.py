@@ -1,25 +1,20 @@
 """`fit`: blocks that are given containers, or change them, and those that are given or give what is beyond these."""
 
 import gc
-import os
 import warnings
 from collections import OrderedDict, namedtuple
 from types import SimpleNamespace
 
 import pytest
+import torch
+from tests.torch.cases import crossed, mostly_slow
+from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, equal, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.utils.rnn import pack_sequence
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic products need on a GPU
-
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed, mostly_slow  # noqa: E402
-from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, equal, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.multiprocessing.reductions import StorageWeakRef  # noqa: E402
-from torch.nn.utils.rnn import pack_sequence  # noqa: E402
-
-from forebay.torch import fit, plan_of  # noqa: E402
+from forebay.torch import fit, plan_of
 
 Pair = namedtuple("Pair", "x y")
 

@@ -3,18 +3,17 @@
 import itertools
 import random
 import warnings
+from collections import deque
 from typing import ClassVar
 
 import pytest
+import torch
+from tests.torch.models import AMPLE, MLP, equal, pair, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.torch import fit, plan_of  # noqa: E402
+from forebay import Budget
+from forebay.torch import fit, plan_of
 
 
 class Drawing(MLP):
@@ -75,6 +74,21 @@ class Afterwards(Counting):
     def forward(self, x):
         self.inner.calls += 1
         return MLP.forward(self, x) / self.inner.calls
+
+
+class Collecting(MLP):
+    """Counts in containers, for what autograd saves nothing of, and remembers what others read."""
+
+    def __init__(self):
+        super().__init__()
+        self.means, self.calls, self.losses = [], {"all": [0]}, deque(maxlen=9)
+
+    def forward(self, x):
+        self.means.append(x.detach().mean())
+        self.calls["all"][0] += 1
+        x = super().forward(x)
+        self.losses.append(x.square().mean())
+        return x / (1 + len(self.means) * self.calls["all"][0])
 
 
 HIDDEN = [Drawing, Fading, Averaging, Counting, Alternating]
@@ -156,6 +170,39 @@ def test_what_a_block_keeps_where_nobody_looks_is_told_of_the_iteration_too():
     assert plan_of(model).choices["1"] == "keep"
 
 
+@pytest.mark.parametrize("choice", [None, "recompute"])
+@pytest.mark.parametrize("ahead", [0, 1], ids=["an object", "a closure"])
+def test_what_only_shows_in_what_a_block_gives_is_told_where_nobody_can_put_it_back(ahead, choice):
+    class Object:
+        calls = 0
+
+    def made():
+        thing = Object()
+
+        def count():
+            thing.calls += 1
+            return thing.calls
+
+        class Scaling(MLP):
+            def __init__(self):
+                super().__init__()
+                self.thing, self.count = (None, count) if ahead else (thing, lambda: None)
+
+            def forward(self, x):
+                self.count() if ahead else setattr(self.thing, "calls", self.thing.calls + 1)
+                return super().forward(x) / thing.calls
+
+        return mixed(Scaling)
+
+    model, plain = made(), made()
+    fit(model, AMPLE, blocks=["0", "1", "2"], choice=choice)
+    x = torch.randn(32, 8)
+    with pytest.warns(UserWarning, match=r"block \(1\) computes other values.*its state is a run ahead"):
+        assert equal(step(model, x), step(plain, x))
+    step(model, x)
+    assert plan_of(model).choices["1"] == "keep"
+
+
 def test_what_a_block_only_remembers_is_no_hidden_state():
     class Remembering(Afterwards):
         def forward(self, x):
@@ -172,6 +219,19 @@ def test_what_a_block_only_remembers_is_no_hidden_state():
             assert equal(step(model, x), step(plain, x))
     assert set(plan_of(model).choices.values()) == {"recompute"}
     assert model[0].inner.calls == 4 and torch.equal(model[0].inner.total, plain[0].inner.total)
+
+
+@pytest.mark.parametrize("choice", [None, "recompute"])
+def test_what_a_block_collects_is_collected_once(choice):
+    model, plain = pair(Collecting)
+    fit(model, AMPLE, choice=choice)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for rows in (32, 32, 16, 32):
+            x = torch.randn(rows, 8)
+            assert equal(step(model, x), step(plain, x))
+    assert len(model[0].means) == len(model[0].losses) == model[0].calls["all"][0] == 4
+    assert set(plan_of(model).choices.values()) == {choice or "keep"}
 
 
 def test_what_is_kept_is_part_of_the_plan():

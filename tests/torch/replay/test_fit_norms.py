@@ -1,17 +1,15 @@
 """Statistics of BatchNorm: second runs find them as the first did, whoever reads them, and leave them alone."""
 
 import pytest
+import torch
+from tests.torch.cases import crossed
+from tests.torch.models import AMPLE, MLP, check_as_plain, equal, pair, step
+from tests.torch.models import deterministic as deterministic
+from torch import nn
+from torch.nn import functional
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed  # noqa: E402
-from tests.torch.models import AMPLE, MLP, check_as_plain, equal, pair, step  # noqa: E402
-from tests.torch.models import deterministic as deterministic  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn import functional  # noqa: E402
-
-from forebay.torch import fit  # noqa: E402
-from forebay.torch.fitting.planning import SETTLED_AFTER  # noqa: E402
+from forebay.torch import fit
+from forebay.torch.fitting.planning import SETTLED_AFTER
 
 RECOMPUTING = ["recompute", "keep costly, recompute the rest"]
 

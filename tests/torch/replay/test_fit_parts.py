@@ -8,18 +8,16 @@ from types import MethodType
 from weakref import ref
 
 import pytest
+import torch
+from tests.torch.cases import crossed, mostly_slow
+from tests.torch.models import AMPLE, MLP, equal, pair, step
+from torch import nn
+from torch.autograd import forward_ad
+from torch.func import jvp, vmap
 
-torch = pytest.importorskip("torch")
-
-from tests.torch.cases import crossed, mostly_slow  # noqa: E402
-from tests.torch.models import AMPLE, MLP, equal, pair, step  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.autograd import forward_ad  # noqa: E402
-from torch.func import jvp, vmap  # noqa: E402
-
-from forebay import Budget  # noqa: E402
-from forebay.errors import PlanError  # noqa: E402
-from forebay.torch import fit, offload, plan_of, unfit  # noqa: E402
+from forebay import Budget
+from forebay.errors import PlanError
+from forebay.torch import fit, offload, plan_of, unfit
 
 CHOICES = [
     "recompute",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot
 
+import forebay as fb
 from forebay.wave import ElasticModel, WaveError, gradient, ricker, simulate
 
 SIZES = {"vp": 40.0, "vs": 40.0, "rho": 40.0}
@@ -97,7 +98,8 @@ def test_budgets_change_no_bit():
 def test_velocities_are_all_that_is_kept():
     model = smooth_rock()
     shot = surface_shot(model, samples=120)
-    found = gradient(shot.with_data(0.9 * simulate(shot, model)), model, budget="64MB")
+    shot, costs = shot.with_data(0.9 * simulate(shot, model)), fb.Costs(1e-3, 1e-3, 1e9)
+    found = gradient(shot, model, budget="64MB", costs=costs)
     assert found.result.plan.keep == "records"
     assert found.result.plan.snapshot_bytes < 2.2 * 4 * np.prod(model.grid.fields(4))
 

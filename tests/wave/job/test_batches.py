@@ -50,3 +50,11 @@ def test_batches_fill_a_gpu_and_keep_their_history_in_the_budget(tmp_path):
     assert batch_of(job, "gpu", grid, steps=2000, every=10) == 30  # 12 million points
     assert batch_of(job, "gpu", grid, steps=20_000, every=10) == 4  # 2012 fields of 1.6 MB each
     assert batch_of(job, "cpu", grid, steps=2000, every=10) == 1
+
+
+@pytest.mark.parametrize("key", ['codec = "bounded:1e-4"', 'image_error = "1%"', "checkpoint = true"])
+def test_shots_with_a_bound_or_progress_of_their_own_advance_alone(key, tmp_path):
+    grid = type("Part", (), {"ndim": 2, "fields": lambda self, halo: (400, 250 * halo)})()
+    for keys, together in (("", 30), (f"\n{key}", 1)):
+        job = parse(job_text(memory='device = "4GB"\nhost = "12GB"' + keys, run="retries = 0"), tmp_path)
+        assert batch_of(job, "gpu", grid, steps=2000, every=10) == together

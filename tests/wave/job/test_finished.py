@@ -48,28 +48,6 @@ class TestWhatIsDrawn:
         assert sections["Shots that were set aside"][0].rows == [["1", "too strong"]]
         assert sections["What was damaged"][0] == results.Text("a file")
 
-    def test_the_waves_of_a_shot(self, finished, monkeypatch):
-        drawn = []
-        monkeypatch.setattr(results, "draw_panels", lambda panels, path, **how: drawn.append((panels, path, how)))
-        workspace, seen = finished.workspace, {}
-
-        def simulate(shot, model, *, dt, order, watch):
-            assert (dt, order, model.grid.shape) == (workspace.described.step, 8, (48, 96))
-            for step in range(60):
-                seen[step] = np.full((48, 96), step)
-                watch(seen[step], step)
-            return np.ones((5, len(shot.receivers)))
-
-        monkeypatch.setattr(results, "simulate", simulate)
-        results.draw_waves(workspace, 1, (0.16, 0.4), "gather", "snapshots")
-        ((heard,), _, how), (stills, _, columns) = drawn
-        assert how == {"equal": False} and columns == {"columns": 2} and heard.signed and heard.cut == 0.95
-        assert heard.values[:, 0] == pytest.approx([0, 0.25, 0.5, 0.75, 1])
-        x = workspace.geometry.receivers_of(1)[:, 1] / 1000
-        assert heard.extent == pytest.approx((x.min(), x.max(), 0.032, 0))
-        assert [(still.title, still.wave[0, 0]) for still in stills] == [("0.16 s", 20), ("0.4 s", 50)]
-        assert np.array_equal(stills[0].values, workspace.fields("true")["velocity"])
-
 
 class TestOfFinishedShots:
     """A run that finds its shots finished: what it sums, and what an interruption leaves of the last one."""

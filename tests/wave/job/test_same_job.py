@@ -6,8 +6,8 @@ import pytest
 from tests.wave.job.jobs import job_text
 from xxhash import xxh3_128_hexdigest
 
+from forebay.wave.files import seal
 from forebay.wave.job.job import parse
-from forebay.wave.job.workspace import seal
 from forebay.wave.job.workspace.description import differences, frozen
 
 EXACT, LOSSY = {"memory": None, "imaging": ""}, {"memory": 'codec = "bounded:1e-4"'}

@@ -24,13 +24,13 @@ from forebay.cli.main import app
 from forebay.errors import ForebayError, WaveError
 from forebay.files import remove
 from forebay.wave import WaveWarning
+from forebay.wave.files.seal import sealed_text
 from forebay.wave.job import changed, parse, run_job, work
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.stack import finish, tree_sum
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.results_seal import sealing
-from forebay.wave.job.workspace.seal import sealed_text
 
 OTHER = TEXT.replace("frequency = 2.5", "frequency = 2.4").replace("smooth = 80.0", "smooth = 80.0\nseed = 1")
 OTHER = OTHER.replace("receiver_spacing = 100.0", "receiver_spacing = 110.0")
@@ -199,7 +199,7 @@ def test_a_stray_file_is_named_and_left_out(runs, job, name):
 
 def test_a_seal_that_was_made_again_over_wrong_arrays_helps_nobody(runs, job):
     """As whoever forges a checksum would: the arrays themselves are looked at too."""
-    from forebay.wave.job.workspace.seal import seal_archive
+    from forebay.wave.files.seal import seal_archive
 
     workspace = Workspace(job.output.directory)
     path, about = workspace.path(1), {"job": workspace.identity, "shot": 1, "run": ""}
@@ -244,7 +244,7 @@ def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs,
 
 
 def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
-    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["matplotlib"])  # pictures take their time
     text = TEXT.replace('formats = ["npy"]', 'formats = ["npy", "zarr"]')
     (tmp_path / "job.toml").write_text(text)
     assert command(tmp_path)[0] == 0
@@ -464,7 +464,7 @@ def test_a_cluster_outlives_its_run_and_serves_the_next(runs, tmp_path):
 
 def test_shots_that_are_not_finite_or_stand_out_are_set_aside(runs, tmp_path, monkeypatch):
     """One wrong sample in each of two shots: the image is that of the others."""
-    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["plotly", "matplotlib"])  # pictures take their time
+    monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["matplotlib"])  # pictures take their time
     workspace = runs[0].workspace
     data = np.stack([work.data_of(workspace, shot, work.shot_of(workspace, shot)) for shot in range(SHOTS)])
     data[1, 110, 20], data[2, 110, 20] = 1e6 * np.abs(data[1]).max(), 1e37

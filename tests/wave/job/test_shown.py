@@ -93,6 +93,9 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
         ("seconds of all shots", "7 s, of which 2.5 s for data"),
         ("this run", run),
     ]
+    for shot in (first, second):
+        shot["phases"] = {"forward": 0.25}
+    assert times_of(survey)[2] == ("this run", run.replace("1.5", "24"))
 
 
 def test_facts_of_a_plan_count_whole_snapshots():
@@ -128,10 +131,14 @@ def workspace_of(shape, origin, end):
 
 
 def test_sections_and_planes_are_drawn_in_kilometres():
-    (panel,) = panels_of(np.zeros((4, 6)), workspace_of((4, 6), (100.0, 1000.0), (500.0, 3000.0)), signed=True)
+    (panel,) = panels_of(
+        np.zeros((4, 6)), workspace_of((4, 6), (100.0, 1000.0), (500.0, 3000.0)).described.grid, signed=True
+    )
     assert panel.extent == (1.0, 3.0, 0.5, 0.1) and (panel.down, panel.across) == ("depth, km", "x, km")
     volume = np.arange(4 * 6 * 8).reshape(4, 6, 8)
-    panels = panels_of(volume, workspace_of(volume.shape, (0.0, 1000.0, 2000.0), (500.0, 3000.0, 7000.0)))
+    panels = panels_of(
+        volume, workspace_of(volume.shape, (0.0, 1000.0, 2000.0), (500.0, 3000.0, 7000.0)).described.grid
+    )
     assert [panel.extent for panel in panels] == [(1, 3, 0.5, 0), (2, 7, 0.5, 0), (2, 7, 3, 1)]
     assert [panel.values.tolist() for panel in panels] == [
         each.tolist() for each in (volume[:, :, 4], volume[:, 3], volume[2])

@@ -177,7 +177,6 @@ class Ledger:
         for name in names:
             if name not in (LOCK, LOCK + OWNER) and _OURS.fullmatch(name):
                 (self.directory / name).unlink()
-        self._last = 0
 
     def close(self, finished: bool) -> None:
         """Let others in; what is finished leaves nothing behind."""

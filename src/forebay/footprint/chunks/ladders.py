@@ -11,6 +11,8 @@ PROBES = 10_000
 """About how many shapes are looked at on the way along the limit."""
 STARTS = 8
 """How many of the fastest shapes on the limit are improved upon."""
+STRIDES = 1024, 32, 1
+"""Places on a ladder from one shape to the next: axes of billions have ladders of hundreds of thousands."""
 FINEST = 20_000
 """Lengths that differ by less than this part of themselves are not told apart: of huge axes there would be too many."""
 
@@ -61,9 +63,10 @@ def frontier(fits: Callable[[Shape], bool], ladders: Sequence[Ladder]) -> Iterat
 def _steps(chunks: Shape, ladders: Sequence[Ladder]) -> Iterator[Shape]:
     for axis, ladder in enumerate(ladders):
         place = bisect_left(ladder, chunks[axis])
-        for other in (place - 1, place + 1):
-            if 0 <= other < len(ladder):
-                yield (*chunks[:axis], ladder[other], *chunks[axis + 1 :])
+        for stride in STRIDES:
+            for other in (place - stride, place + stride):
+                if 0 <= other < len(ladder):
+                    yield (*chunks[:axis], ladder[other], *chunks[axis + 1 :])
 
 
 def lengths(extent: int, halo: int, least: int) -> list[int]:

@@ -9,11 +9,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.drawing import Chart
+from forebay.drawing.bars import bars_chart
+from forebay.drawing.tables import preformatted
 from forebay.errors import BudgetError
 from forebay.footprint.chunks.ladders import aligned, lengths, nearest, search
 from forebay.footprint.chunks.need import ChunkProblem, Need, ceil, is_whole
 from forebay.footprint.chunks.predictor import Predictor, Shape, place_of
-from forebay.units import Budget, seconds_to_text, short, to_bytes, to_text
+from forebay.units import UNITS, Budget, seconds_to_text, short, to_bytes, to_text
 
 OVERHEAD = 0.01
 """Seconds that a chunk costs besides its computation, where nobody says otherwise."""
@@ -24,6 +27,9 @@ LARGEST = 2**58
 THIN = 8
 """Axes are cut shorter than this, or than half of it at their end, only where nothing else fits: many functions do not
 work on slivers."""
+
+PARTS = {"input": "#2b7bba", "bound": "#e3a008", "neighbours": "#7a5fa8", "waiting": "#3d8f5f", "kept": "#8b1e1e"}
+"""Colours of what a chunk needs."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,16 @@ class ChunkPlan:
     reads: float
     """how many chunks a stored one is cut into, on average; 1 where chunks are aligned with it"""
     budget: int
+
+    def plot(self) -> Chart:
+        """Draw what one worker needs at once, part by part, beside the budget."""
+        most = max(self.budget, self.need.total)
+        unit = next((unit for unit in ("TB", "GB", "MB", "kB") if most >= UNITS[unit]), "B")
+        series = {name: [count / UNITS[unit], 0.0] for name, count in vars(self.need).items() if count}
+        return bars_chart(series | {"budget": [0.0, self.budget / UNITS[unit]]}, ("needs", "may take"), "", unit, PARTS)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.explain()) + self.plot().markup
 
     def explain(self) -> str:
         """Return what was chosen and what it needs."""
@@ -120,6 +136,8 @@ def plan_chunks(
         raise BudgetError(f"threads={threads} and workers={workers}: both must be whole numbers of at least 1")
     if not is_whole(waiting) or waiting < 0 or not overhead >= 0:
         raise BudgetError(f"waiting={waiting} and overhead={overhead}: a whole number and seconds, neither negative")
+    if not isinstance(shape, Iterable):
+        raise BudgetError(f"shape {short(shape)}: give a tuple of lengths, one for each axis")
     if any(not is_whole(extent) for extent in shape):
         raise BudgetError(f"shape {tuple(shape)}: give whole numbers; Dask's compute_chunk_sizes() finds unknown ones")
     extents = tuple(int(extent) for extent in shape)

@@ -57,10 +57,12 @@ def _spread(
 
 
 def _falls(samples: Sequence[Sample], peaks: Sequence[float], resolution: float) -> float:
-    """Return the largest relative fall of the peak from a point to one that is larger on every axis."""
+    """Return the largest relative fall of the peak from a point to one that is larger on every axis, all else alike."""
     worst = 0.0
     points = np.array([sample.point for sample in samples])
     for i, point in enumerate(points):
         for j in np.flatnonzero((points >= point).all(axis=1) & (points > point).any(axis=1)):
+            if samples[i].parameters != samples[int(j)].parameters:
+                continue
             worst = max(worst, (peaks[i] - peaks[int(j)] - 2 * resolution) / max(peaks[i], 1))
     return worst

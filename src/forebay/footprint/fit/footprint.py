@@ -1,7 +1,7 @@
 """The footprint of a function: its peak, output and seconds at any shape, as the samples of it say."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import ceil, prod
 from typing import Any
@@ -20,11 +20,14 @@ from forebay.footprint.fit.timing import Timing, learn_timing
 from forebay.footprint.measure.conditions import Conditions
 from forebay.footprint.measure.inputs import InputLayout, Shape
 from forebay.footprint.measure.sample import Sample
+from forebay.footprint.values import check_parameters
 
 POORLY = 25.0
 """a misfit that is worth saying"""
 VARIED = 0.3
 """how far, in logarithms, samples must lie apart in a direction"""
+TINY = 1e-3
+"""a parameter below which its logarithm says nothing"""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Footprint:
     """what was said while it was learned"""
     views: bool = False
     """whether inputs are views with gaps between their elements, as parts of larger arrays are"""
+    given: dict[str, float] = field(default_factory=dict)
+    """the parameters of runs for which none are given"""
 
     @property
     def ndim(self) -> int:
@@ -67,7 +72,7 @@ class Footprint:
         *,
         features: Mapping[str, float] | None = None,
         views: bool | None = None,
-        **shapes: Shape,
+        **named: Shape | float,
     ) -> Estimate:
         """Estimate a run before it happens.
 
@@ -79,52 +84,65 @@ class Footprint:
             what the data will have beside its shape, where the model was learned with `features`
         views
             whether the inputs are views with gaps between their elements; as the model was told, unless given
-        **shapes
-            the shape of each input that has a name
+        **named
+            the shape of each input that has a name, and the value of each parameter
         """
-        model = self if views is None else replace(self, views=views)
-        return model.at(self.layout.flatten(shape, **shapes), features)
+        parameters: dict[str, Any] = {name: named.pop(name) for name, _ in self.layout.parameters if name in named}
+        shapes: dict[str, Any] = named
+        return self.at(self.layout.flatten(shape, **shapes), features, parameters, views)
 
-    def at(self, lengths: tuple[int, ...], features: Mapping[str, float] | None = None) -> Estimate:
+    def at(
+        self,
+        lengths: tuple[int, ...],
+        features: Mapping[str, float] | None = None,
+        parameters: Mapping[str, float] | None = None,
+        views: bool | None = None,
+    ) -> Estimate:
         """Estimate a run from the lengths of all axes of all inputs, one after the other."""
         values = dict(features or {})
         if set(values) != set(self._features):
             wanted = ", ".join(self._features) or "none"
             raise FootprintError(f"{self.name}: give the features it was learned with ({wanted}), not {sorted(values)}")
-        point = np.array([[*lengths, *(values[name] for name in self._features)]], dtype=float)
+        called = (*lengths, *check_parameters(self.layout.parameters, {**self.given, **(parameters or {})}, self.name))
+        point = np.array([[*called, *(values[name] for name in self._features)]], dtype=float)
         volume = np.array([float(self.layout.volume(lengths))])
-        output = None if self.output is None else self.output(lengths)
+        output = None if self.output is None else self.output(called)
         peak, bound = (float(column[0]) for column in self.main.predict(point, volume, self.risk))
         if self.doubts.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
             bound = max(bound, (1 + self.doubts.relative) * self._worst_ratio * float(volume[0]))
-        bound = max(bound, self._steepest(lengths))
+        bound = max(bound, self._steepest(called))
         mean = max(peak, self._least(output))
         beside = None
         if self.device is not None:
             beside = [float(column[0]) for column in self.host.predict(point, volume, self.risk)]
-        more = self._more_of_views * self.input_bytes(lengths) if self.views else 0.0
+        gaps = self.views if views is None else views
+        more = self._more_of_views * self.input_bytes(lengths) if gaps else 0.0
         return Estimate(
             bytes=round(mean + more),
             upper=ceil(max(bound, mean) + more),
             risk=self.risk,
             output_shape=output,
             output_dtype=self._output_dtype if output is not None else None,
-            seconds=self.timing(lengths),
+            seconds=self.timing(called),
             place=self.place,
             host_bytes=None if beside is None else round(beside[0]),
             host_upper=None if beside is None else ceil(beside[1]),
             kept=ceil(self._kept * float(volume[0])),
         )
 
+    def of(self, sample: Sample) -> Estimate:
+        """Estimate the run of a sample."""
+        return self.at(sample.lengths, sample.features, sample.parameters)
+
     def input_bytes(self, shape: Sequence[int]) -> int:
         """Count the bytes of the inputs, from the lengths of all axes of all inputs, one after the other."""
         return self._weigh(shape)
 
-    def decided_by_output(self, lengths: tuple[int, ...], features: Mapping[str, float]) -> bool:
-        """Return whether the output needs clearly more than the terms say, and so is the estimate."""
-        point = np.array([[*lengths, *(features[name] for name in self._features)]], dtype=float)
-        terms = float(self.main.estimate(point)[0])
-        least = self._least(None if self.output is None else self.output(lengths))
+    def decided_by_output(self, sample: Sample, times: int) -> bool:
+        """Return whether an output needs clearly more than the terms say, and is the estimate: of longer axes, too."""
+        longer = replace(sample, lengths=tuple(times * length for length in sample.lengths))
+        terms = float(self.main.estimate(np.array([longer.point], dtype=float))[0])
+        least = self._least(None if self.output is None else self.output(longer.called))
         return least > 1.02 * terms + self.conditions.resolution
 
     @cached_property
@@ -148,13 +166,14 @@ class Footprint:
     def output(self) -> OutputShape | None:
         """How the output's shape follows from the input's."""
         shapes = [sample.output_shape for sample in self.samples]
-        return learn_output([sample.lengths for sample in self.samples], shapes, self.layout.axes)
+        called = [sample.called for sample in self.samples]
+        return learn_output(called, shapes, self.layout.axes, [name for name, _ in self.layout.parameters])
 
     @cached_property
     def timing(self) -> Timing:
         """How the seconds follow from it."""
         seconds = [sample.seconds for sample in self._dense]
-        return learn_timing([sample.lengths for sample in self._dense], seconds, self.layout)
+        return learn_timing([sample.called for sample in self._dense], seconds, self.layout)
 
     @cached_property
     def doubts(self) -> Doubts:
@@ -191,7 +210,10 @@ class Footprint:
         output = self.output
         outputs = None
         if output is not None and (output.names != self.layout.axes or len(self.layout.ndims) > 1):
-            outputs = lambda lengths: output.volume(lengths[: len(self.layout.axes)])  # noqa: E731
+            called = len(self.layout.axes) + len(self.layout.parameters)
+            outputs = lambda point: output.volume(point[:called])  # noqa: E731
+            if len({output.volume(sample.called) for sample in self._dense}) == 1:  # it does not grow, nor lead
+                outputs = None
         doubts = find_doubts(self._dense, peaks, resolution)
         return fit(
             [sample.point for sample in self._dense],
@@ -238,20 +260,26 @@ class Footprint:
     @cached_property
     def _unvaried(self) -> bool:
         """Whether axes only grew together from sample to sample."""
-        logs = np.log([sample.lengths for sample in self._dense])
+        logs = np.log(np.maximum([self._growing(sample.called) for sample in self._dense], TINY))
         apart = np.linalg.svd(logs - logs.mean(axis=0), compute_uv=False)
         return bool((apart > VARIED).sum() < logs.shape[1])
 
-    def _steepest(self, lengths: tuple[int, ...]) -> float:
-        """Return the peak where memory grows with the volume and once more with the axis that exceeds its samples most.
+    def _growing(self, called: Sequence[float]) -> list[float]:
+        """Return the lengths and parameters that are not always the same."""
+        free = [called[axis] for axis in self.layout.free]
+        pairs = zip(called[len(self.layout.axes) :], self.layout.parameters, strict=True)
+        return free + [value for value, (_, values) in pairs if not values.fixed]
+
+    def _steepest(self, called: Sequence[float]) -> float:
+        """Return the peak where memory grows with the volume and once more with what exceeds its samples most.
 
         That is what samples leave possible whose axes were not varied apart; 0 where they were.
         """
         if not self._unvaried:
             return 0.0
-        farthest = np.max([sample.lengths for sample in self._dense], axis=0)
-        growth = max(1.0, float(np.max(np.array(lengths) / farthest)))
-        return growth * self._worst_ratio * self.layout.volume(lengths)
+        farthest = np.max([self._growing(sample.called) for sample in self._dense], axis=0)
+        growth = max(1.0, float(np.max(np.array(self._growing(called)) / np.maximum(farthest, TINY))))
+        return growth * self._worst_ratio * self.layout.volume(called)
 
     @cached_property
     def _keeps_output(self) -> bool:

@@ -1,6 +1,7 @@
 """The bytes of a function's inputs, from those of the samples: a factory may make them of any shape."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import ceil
 
 import numpy as np
@@ -26,7 +27,6 @@ def learn_inputs(layout: InputLayout, itemsize: int, samples: Sequence[Sample]) 
     if len(shares) == 1:
         (share,) = shares
         return lambda lengths: ceil(share * layout.volume(lengths))
-    fitted = fit(
-        [lengths for lengths, _ in counted], volumes, [weight for _, weight in counted], candidates(layout), 8.0
-    )
+    terms = candidates(replace(layout, parameters=()))
+    fitted = fit([lengths for lengths, _ in counted], volumes, [weight for _, weight in counted], terms, 8.0)
     return lambda lengths: ceil(fitted.estimate(np.array([lengths], dtype=float))[0])

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import prod
+from itertools import chain
+from math import ceil, floor, prod
 
-Lengths = tuple[int, ...]
+Lengths = Sequence[float]
+"""of all axes, with the parameters after them"""
 Rule = Callable[[Lengths], int]
 
 
@@ -25,9 +27,14 @@ class OutputShape:
 
 
 def learn_output(
-    inputs: Sequence[Lengths], outputs: Sequence[tuple[int, ...] | None], names: Sequence[str]
+    inputs: Sequence[Lengths],
+    outputs: Sequence[tuple[int, ...] | None],
+    names: Sequence[str],
+    parameters: Sequence[str] = (),
 ) -> OutputShape | None:
     """Find the simplest rules that hold in every sample; None where there are none.
+
+    The inputs are lengths of axes with these names, with the values of parameters after them.
 
     Examples
     --------
@@ -42,7 +49,7 @@ def learn_output(
     for axis in range(len(shapes[0])):
         lengths = [shape[axis] for shape in shapes]
         # An axis that has the place of the input's is likelier to be that one than another that was as long.
-        rules = _rules(inputs, lengths, names, axis)
+        rules = chain(_rules(inputs, lengths, names, axis), _rules_with(inputs, lengths, names, axis, parameters))
         rule = next(
             (pair for pair in rules if all(pair[1](i) == n for i, n in zip(inputs, lengths, strict=True))), None
         )
@@ -61,17 +68,17 @@ def _rules(
     for axis in axes:
         yield names[axis], _shifted(axis, 0)
     for axis in axes:
-        shift = outputs[0] - inputs[0][axis]
+        shift = outputs[0] - int(inputs[0][axis])
         yield f"{names[axis]}{shift:+d}", _shifted(axis, shift)
     for axis in axes:
         for step in (2, 3, 4, 5, 8, 10, 16):
             for up, mark in ((0, "{n}//{s}"), (step - 1, "ceil({n}/{s})")):
-                shift = outputs[0] - (inputs[0][axis] + up) // step
+                shift = outputs[0] - int(inputs[0][axis] + up) // step
                 name = mark.format(n=names[axis], s=step) + (f"{shift:+d}" if shift else "")
                 yield name, _divided(axis, step, up, shift)
     for axis in axes:
         for factor in (2, 3, 4, 8):
-            shift = outputs[0] - factor * inputs[0][axis]
+            shift = outputs[0] - factor * int(inputs[0][axis])
             yield f"{factor}*{names[axis]}" + (f"{shift:+d}" if shift else ""), _scaled(axis, factor, shift)
     for start in range(len(names)):
         for stop in range(start + 2, len(names) + 1):
@@ -82,25 +89,70 @@ def _rules(
                 yield f"min({names[axis]},{names[other]})", _least(axis, other)
 
 
+def _rules_with(
+    inputs: Sequence[Lengths], outputs: Sequence[int], names: Sequence[str], place: int, parameters: Sequence[str]
+) -> Iterator[tuple[str, Rule]]:
+    """List rules of one parameter, alone and with one axis."""
+    axes = sorted(range(len(names)), key=lambda axis: (axis != place, axis))
+    for index, parameter in enumerate(parameters, len(names)):
+        for factor in (1, 2, 3, 4):
+            shift = outputs[0] - round(factor * inputs[0][index])
+            yield f"{factor}*{parameter}{shift:+d}", _scaled(index, factor, shift)
+        for axis in axes:
+            for factor in (1, -1, 2, -2):
+                shift = outputs[0] - round(inputs[0][axis] + factor * inputs[0][index])
+                yield f"{names[axis]}{factor:+d}*{parameter}{shift:+d}", _added(axis, index, factor, shift)
+            for name, of in COMBINED.items():
+                shift = outputs[0] - of(inputs[0][axis], inputs[0][index])
+                label = name.format(n=names[axis], p=parameter) + (f"{shift:+d}" if shift else "")
+                yield label, _combined(axis, index, of, shift)
+
+        for start in range(len(names)):
+            for stop in range(start + 2, len(names) + 1):
+                yield f"{'*'.join(names[start:stop])}*{parameter}", _product_times(start, stop, index)
+
+
+COMBINED: dict[str, Callable[[float, float], int]] = {
+    "{n}*{p}": lambda n, p: round(n * p),
+    "floor({n}*{p})": lambda n, p: floor(n * p + 1e-9),
+    "ceil({n}*{p})": lambda n, p: ceil(n * p - 1e-9),
+    "floor({n}/{p})": lambda n, p: floor(n / p + 1e-9) if p else 0,
+    "ceil({n}/{p})": lambda n, p: ceil(n / p - 1e-9) if p else 0,
+}
+"""how a length may follow from one of the input and a parameter"""
+
+
+def _added(axis: int, index: int, factor: int, shift: int) -> Rule:
+    return lambda lengths: round(lengths[axis] + factor * lengths[index]) + shift
+
+
+def _product_times(start: int, stop: int, index: int) -> Rule:
+    return lambda lengths: round(prod(lengths[start:stop]) * lengths[index])
+
+
+def _combined(axis: int, index: int, of: Callable[[float, float], int], shift: int) -> Rule:
+    return lambda lengths: of(lengths[axis], lengths[index]) + shift
+
+
 def _constant(value: int) -> Rule:
     return lambda lengths: value
 
 
 def _shifted(axis: int, shift: int) -> Rule:
-    return lambda lengths: lengths[axis] + shift
+    return lambda lengths: int(lengths[axis]) + shift
 
 
 def _divided(axis: int, step: int, up: int, shift: int) -> Rule:
-    return lambda lengths: (lengths[axis] + up) // step + shift
+    return lambda lengths: int(lengths[axis] + up) // step + shift
 
 
 def _scaled(axis: int, factor: int, shift: int) -> Rule:
-    return lambda lengths: factor * lengths[axis] + shift
+    return lambda lengths: round(factor * lengths[axis]) + shift
 
 
 def _product(start: int, stop: int) -> Rule:
-    return lambda lengths: prod(lengths[start:stop])
+    return lambda lengths: int(prod(lengths[start:stop]))
 
 
 def _least(axis: int, other: int) -> Rule:
-    return lambda lengths: min(lengths[axis], lengths[other])
+    return lambda lengths: int(min(lengths[axis], lengths[other]))

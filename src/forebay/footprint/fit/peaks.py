@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forebay.footprint.fit.regression import Posterior, regress, student_quantile
 from forebay.footprint.fit.terms import Term, combine
+from forebay.footprint.fit.whole_bytes import MISFIT, prefer_whole
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
@@ -21,9 +23,10 @@ KEPT = 48
 MARGIN = 0.01
 PER_DOUBLING = 0.005
 """what the bound adds to itself, at once and for each doubling beyond what was sampled"""
-MISFIT = 6.0
 FEWEST = 4
 UNFORESEEN = 0.05
+BEYOND, ENOUGH = 2.0, 4
+"""how far beyond a cap, and in how many samples, memory must have been seen not to grow"""
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,8 @@ class Fit:
     terms: tuple[Term, ...]
     posterior: Posterior
     """of the plausible sets of terms, best first"""
+    bytes: Array
+    """per element of each term of the best set"""
     resolution: float
     relative: float
     missed: float
@@ -47,7 +52,7 @@ class Fit:
     @property
     def coefficients(self) -> dict[str, float]:
         """Bytes per element of the chosen terms."""
-        pairs = zip(self.posterior.sets[0], self.posterior.means[0], strict=True)
+        pairs = zip(self.posterior.sets[0], self.bytes, strict=True)
         return {self.terms[index].name: float(mean) for place, (index, mean) in enumerate(pairs) if index or not place}
 
     @property
@@ -57,8 +62,7 @@ class Fit:
 
     def estimate(self, points: Array) -> Array:
         """Return the likeliest peak at each point."""
-        means, _ = self.posterior.predict(self._columns(points))
-        return np.asarray(np.maximum(means[0], 0.0))
+        return np.asarray(np.maximum(self._columns(points)[:, self.posterior.sets[0]] @ self.bytes, 0.0))
 
     def predict(self, points: Array, volumes: Array, risk: float) -> tuple[Array, Array]:
         """Return the likeliest peak at each point, and what it exceeds only with some risk.
@@ -72,7 +76,7 @@ class Fit:
         ratios = np.maximum((points / np.maximum(self.largest, 1e-9)).max(axis=1), volumes / self.volume)
         beyond = np.log2(np.maximum(ratios, 1.0))
         upper = np.maximum(highest, 0.0) * (1 + MARGIN + PER_DOUBLING * beyond) + 2 * self.resolution
-        return np.maximum(means[0], 0.0), upper
+        return self.estimate(points), upper
 
     def covariance(self, points: Array, others: Array) -> tuple[Array, Array, Array]:
         """Return the variances at both, and the covariances between them, over all plausible sets of terms."""
@@ -115,15 +119,17 @@ def fit(
     where no set of terms follows all samples, the smallest are left out while enough remain.
     """
     x, y = np.array(points, dtype=float), np.array(peaks, dtype=float)
+    beyond = np.array(volumes, dtype=float)[:, None] >= np.array([BEYOND * term.cap for term in terms])
+    terms = [term for term, seen in zip(terms, beyond.sum(axis=0), strict=True) if term.cap == inf or seen >= ENOUGH]
     columns = np.stack([term.value(x) for term in terms], axis=1)
     groups = combine(terms)
-    scales = np.array([term.scale for term in terms])
+    scales, leasts = np.array([[term.scale, term.least] for term in terms]).T
     noise = np.hypot(resolution / 2, relative * y)
     order = np.argsort(-y, kind="stable")
     best: tuple[Posterior, Rows, float] | None = None
     for used in range(len(y), min(FEWEST, len(y)) - 1, -1):
         rows, rest = order[:used], order[used:]
-        regressed = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution)
+        regressed = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution, leasts)
         if regressed is None:
             continue
         kept = regressed.best(KEPT, PLAUSIBLE)
@@ -139,9 +145,11 @@ def fit(
         flat = _constant(y, noise)
         best = flat, order, _missed(flat, columns, y, noise, scales)
     posterior, rows, missed = best
+    posterior, chosen = prefer_whole(posterior, terms, PLAUSIBLE)
     return Fit(
         tuple(terms),
         posterior,
+        chosen,
         float(resolution),
         float(relative),
         missed if missed > UNFORESEEN else 0.0,

@@ -82,6 +82,7 @@ def regress(
     groups: Sequence[tuple[Sets, Array]],
     scales: Array,
     least: float = -inf,
+    leasts: Array | None = None,
 ) -> Posterior | None:
     """Fit every set of terms, and leave out those in which a term would have to give memory back.
 
@@ -97,8 +98,11 @@ def regress(
         of every term
     least
         the constant: below it, a set is left out unless all are
+    leasts
+        what the coefficient of every term is at least, in a set that has it; 0 unless given
     """
-    parts = [_regress_group(columns, peaks, noise, sets, doubts, scales) for sets, doubts in groups]
+    lowest = np.zeros(len(scales)) if leasts is None else leasts
+    parts = [_regress_group(columns, peaks, noise, sets, doubts, scales, lowest) for sets, doubts in groups]
     # Wrong terms that grow too fast follow the samples by taking a constant off again: no function gives memory back.
     sound = [part.only(part.means[:, 0] >= least) for part in parts]
     kept = [part for part in sound if len(part.sets)] or [part for part in parts if len(part.sets)]
@@ -117,7 +121,9 @@ def regress(
     )
 
 
-def _regress_group(columns: Array, peaks: Array, noise: Array, sets: Sets, doubts: Array, scales: Array) -> Posterior:
+def _regress_group(
+    columns: Array, peaks: Array, noise: Array, sets: Sets, doubts: Array, scales: Array, leasts: Array
+) -> Posterior:
     count = len(peaks)
     scale = scales[sets]
     design = (columns / noise[:, None])[:, sets].transpose(1, 0, 2) * scale[:, None, :]
@@ -136,7 +142,7 @@ def _regress_group(columns: Array, peaks: Array, noise: Array, sets: Sets, doubt
     chances = foreseen - doubts - PENALTY * (terms - 1)
     # Thousands of sets are tried on few samples: what a set gains by having almost as many terms as samples is luck.
     scores = chances - 0.5 * terms * (terms + 1) / max(count - terms - 1, 0.5)
-    possible = np.all(means[:, 1:] >= 0, axis=1) & np.isfinite(scores)
+    possible = np.all(means[:, 1:] * scale[:, 1:] >= leasts[sets][:, 1:], axis=1) & np.isfinite(scores)
     spreads = covariance * scale[:, :, None] * scale[:, None, :]
     return Posterior(
         sets[possible],

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import comb
+from math import comb, inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,16 +15,22 @@ from forebay.footprint.measure.inputs import InputLayout
 Table = NDArray[np.float64]
 """one row a sample: its lengths, then its features by name"""
 Sets = NDArray[np.intp]
-Outputs = Callable[[tuple[int, ...]], int | None]
-"""the number of elements of the output, from the lengths"""
+Outputs = Callable[[tuple[float, ...]], int | None]
+"""the number of elements of the output, from the lengths and the parameters after them"""
 
 TRIMS = (1, 2, 4, 8)
 PADS = (1, 2, 4, 8, 16)
 FAST_PADS = (0, 8, 16, 32, 64, 128)
 KERNELS = (2, 4)
 """what convolution with a small kernel adds to every axis before it is transformed"""
+EDGES = (1, 2, 8)
+"""what a window, one on each side, or a bell of four widths on each side adds to every axis, times a parameter"""
 
 
+PIECES = range(13, 21)
+"""the powers of two of elements that functions work on at a time"""
+BYTE = 0.5
+"""bytes per element that an array has at least: what grows faster than the input, and less steep, is none"""
 ELEMENT, LINE, PROCESS = 1e3, 1e5, 64e6
 """bytes per element, per line and per call that would not surprise"""
 
@@ -41,6 +47,10 @@ class Term:
     """how much more evidence it takes to believe in it than in the volume, in nats"""
     scale: float
     """bytes per element that would not surprise"""
+    least: float = 0.0
+    """bytes per element below which it is none: no array has less"""
+    cap: float = inf
+    """the elements at which it stops to grow"""
 
 
 def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
@@ -54,11 +64,20 @@ def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outpu
     terms = [Term("1", lambda x: np.ones(len(x)), False, 0.0, PROCESS)]
     start = 0
     for count in layout.ndims:
-        terms += _of_input(list(range(start, start + count)), layout.axes)
+        growing = [axis for axis in layout.free if start <= axis < start + count]
+        if growing:
+            terms += _of_input(growing, layout.axes)
+            for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
+                terms += of_parameter(growing, layout.axes, place, name)
         start += count
+    if len(layout.ndims) == 1:
+        terms += [_capped(layout.free, layout.axes, power) for power in PIECES]
+    for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
+        terms.append(Term(name, _column(place), False, 1.0, LINE))
+        terms.append(Term(f"{name}^{layout.free_ndim}", _power(place, layout.free_ndim), False, 2.0, ELEMENT))
     if outputs is not None:
         terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT))
-    first = len(layout.axes)
+    first = len(layout.axes) + len(layout.parameters)
     for number, name in enumerate(features):
         terms.append(Term(name, _column(first + number), False, 0.5, LINE))
         terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT))
@@ -77,8 +96,8 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
         terms += _fast(axes, [axis], names)
         if len(axes) > 1:
             name = _name([names[a] + ("^2" if a == axis else "") for a in axes])
-            terms.append(Term(name, _product([*axes, axis]), True, 8.0, ELEMENT))
-        terms.append(Term(f"{names[axis]}^2", _product([axis, axis]), len(axes) <= 2, 2.0, ELEMENT))
+            terms.append(Term(name, _product([*axes, axis]), True, 8.0, ELEMENT, BYTE))
+        terms.append(Term(f"{names[axis]}^2", _product([axis, axis]), len(axes) <= 2, 2.0, ELEMENT, BYTE))
     if len(axes) > 1:
         terms += _fast(axes, axes, names)
     if len(axes) > 2:
@@ -94,7 +113,7 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
         pairs = list(combinations(axes, 2)) if len(axes) <= 3 else [(axes[-2], axes[-1])]
         for pair in pairs:
             name = f"min({names[pair[0]]},{names[pair[1]]})^2"
-            terms.append(Term(name, _least_squared(pair), len(axes) <= 2, 2.0, ELEMENT))
+            terms.append(Term(name, _least_squared(pair), len(axes) <= 2, 2.0, ELEMENT, BYTE))
     return terms
 
 
@@ -108,6 +127,57 @@ def _fast(axes: list[int], padded: list[int], names: Sequence[str]) -> list[Term
             name = _name([f"{mark}({names[a]}{plus})" if a in padded else names[a] for a in axes])
             terms.append(Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT))
     return terms
+
+
+def _capped(axes: Sequence[int], names: Sequence[str], power: int) -> Term:
+    """Return the volume up to a number of elements: what works in pieces needs no more for more of them."""
+    volume, most = _product(list(axes)), 2.0**power
+    name = f"min({_name([names[axis] for axis in axes])}, 2^{power})"
+    return Term(name, lambda x: np.minimum(volume(x), most), False, 3.0, ELEMENT, BYTE, most)
+
+
+def of_parameter(axes: list[int], names: Sequence[str], place: int, parameter: str) -> list[Term]:
+    """List the terms of one input and one parameter: windows of each element, edges, and parts of the volume."""
+    volume, whole = _product(axes), _name([names[axis] for axis in axes])
+    terms = []
+    for power in dict.fromkeys((1, 2, len(axes))):
+        name = f"{whole}*{parameter}" + (f"^{power}" if power > 1 else "")
+        terms.append(Term(name, _times(volume, place, power), True, 1.0 + power, ELEMENT))
+    for power in dict.fromkeys((1, len(axes))):
+        name = f"{whole}/{parameter}" + (f"^{power}" if power > 1 else "")
+        terms.append(Term(name, _times(volume, place, -power), True, 4.0 + power, ELEMENT))
+    for factor in EDGES:
+        name = _name([f"({names[axis]}+{factor}*{parameter})" for axis in axes])
+        terms.append(Term(name, _edged(axes, place, factor), True, 5.0, ELEMENT))
+    for largest, mark in ((11, "fast"), (5, "fast5")):
+        name = _name([f"{mark}({names[axis]}+{parameter}-1)" for axis in axes])
+        terms.append(Term(name, _edged(axes, place, 1, largest), True, 6.0, ELEMENT))
+    if len(axes) > 1:
+        for axis in axes:
+            others = [other for other in axes if other != axis]
+            name = _name([*(names[other] for other in others), parameter])
+            terms.append(Term(name, _times(_product(others), place, 1), False, 3.0, ELEMENT))
+    return terms
+
+
+def _times(value: Callable[[Table], Table], place: int, power: int) -> Callable[[Table], Table]:
+    return lambda x: value(x) * np.maximum(x[:, place], 1e-9) ** power
+
+
+def _power(place: int, power: int) -> Callable[[Table], Table]:
+    return lambda x: x[:, place] ** power
+
+
+def _edged(axes: list[int], place: int, factor: int, fast: int | None = None) -> Callable[[Table], Table]:
+    """Return the volume with so many times a parameter along every axis, or with one element less, as fast lengths."""
+
+    def value(x: Table) -> Table:
+        wide = x[:, axes] + factor * x[:, [place]]
+        if fast is None:
+            return np.asarray(np.prod(wide, axis=1))
+        return np.array([np.prod([float(next_fast_len(int(n) - 1, fast)) for n in row]) for row in wide])
+
+    return value
 
 
 def _name(parts: Sequence[str]) -> str:
@@ -152,7 +222,7 @@ def _volume_times(layout: InputLayout, index: int) -> Callable[[Table], Table]:
 
 
 def _outputs(outputs: Outputs, x: Table) -> Table:
-    return np.array([outputs(tuple(_ints(row))) or 0 for row in x], dtype=float)
+    return np.array([outputs(tuple(row.tolist())) or 0 for row in x], dtype=float)
 
 
 NO_GROWTH = 4.0
@@ -165,14 +235,15 @@ def combine(terms: Sequence[Term]) -> list[tuple[Sets, Table]]:
     Each has the constant, which is term 0, one or two leading terms, of which one is the plain volume or the output,
     and up to two smaller ones.
     """
-    return list(_combine(tuple((term.leading, term.doubt) for term in terms)))
+    return list(_combine(tuple((term.leading, term.doubt, term.cap < inf) for term in terms)))
 
 
 @lru_cache(maxsize=16)
-def _combine(terms: tuple[tuple[bool, float], ...]) -> list[tuple[Sets, Table]]:
+def _combine(terms: tuple[tuple[bool, float, bool], ...]) -> list[tuple[Sets, Table]]:
     """Do it once for all fits of one kind of function: they differ in their samples alone."""
-    leading = [i for i, (leads, _) in enumerate(terms) if leads]
-    small = [i for i, (leads, _) in enumerate(terms) if not leads and i]
+    leading = [i for i, (leads, _, _) in enumerate(terms) if leads]
+    small = [i for i, (leads, _, capped) in enumerate(terms) if not leads and i and not capped]
+    pieces = [i for i, (_, _, capped) in enumerate(terms) if capped]
     plain = [i for i in leading if terms[i][1] < 1]
     tops: list[tuple[int, ...]] = [()] + [(i,) for i in leading]
     tops += sorted({tuple(sorted((i, j))) for i in plain for j in leading if i != j})
@@ -180,7 +251,7 @@ def _combine(terms: tuple[tuple[bool, float], ...]) -> list[tuple[Sets, Table]]:
         pairs: list[tuple[int, ...]] = []
     else:
         pairs = list(combinations(small, 2))
-    rests: list[tuple[int, ...]] = [(), *((i,) for i in small), *pairs]
+    rests: list[tuple[int, ...]] = [(), *((i,) for i in (*small, *pieces)), *pairs]
     sets = [(0, *top, *rest) for top in tops for rest in rests if len(top) + len(rest) <= 3]
     groups = []
     for count in range(1, 5):

@@ -23,14 +23,14 @@ class Timing:
     fixed: float
     each: float
     term: str
-    value: Callable[[tuple[int, ...]], float]
+    value: Callable[[Sequence[float]], float]
 
-    def __call__(self, lengths: tuple[int, ...]) -> float:
-        """Return the likeliest seconds for inputs of these lengths."""
+    def __call__(self, lengths: Sequence[float]) -> float:
+        """Return the likeliest seconds for inputs of these lengths, with the parameters after them."""
         return self.fixed + self.each * self.value(lengths)
 
 
-def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], layout: InputLayout) -> Timing:
+def learn_timing(lengths: Sequence[Sequence[float]], seconds: Sequence[float], layout: InputLayout) -> Timing:
     """Choose the term that follows the samples best: the volume, unless it is off and another is clearly better.
 
     Where the volume misses no sample by more than the machine's own jitter, what another term follows better is noise,
@@ -47,19 +47,20 @@ def learn_timing(lengths: Sequence[tuple[int, ...]], seconds: Sequence[float], l
     return kept
 
 
-def _terms(layout: InputLayout) -> list[tuple[str, Callable[[tuple[int, ...]], float]]]:
-    def times(axis: int) -> Callable[[tuple[int, ...]], float]:
+def _terms(layout: InputLayout) -> list[tuple[str, Callable[[Sequence[float]], float]]]:
+    def times(axis: int) -> Callable[[Sequence[float]], float]:
         return lambda lengths: float(layout.volume(lengths)) * lengths[axis]
 
-    plain: list[tuple[str, Callable[[tuple[int, ...]], float]]] = [
+    plain: list[tuple[str, Callable[[Sequence[float]], float]]] = [
         ("volume", lambda lengths: float(layout.volume(lengths))),
         ("volume*log(volume)", lambda lengths: layout.volume(lengths) * float(np.log2(layout.volume(lengths) + 1))),
     ]
-    return plain + [(f"volume*{name}", times(axis)) for axis, name in enumerate(layout.axes)]
+    names = (*layout.axes, *(name for name, _ in layout.parameters))
+    return plain + [(f"volume*{name}", times(place)) for place, name in enumerate(names)]
 
 
 def _fit(
-    name: str, value: Callable[[tuple[int, ...]], float], lengths: Sequence[tuple[int, ...]], seconds: np.ndarray
+    name: str, value: Callable[[Sequence[float]], float], lengths: Sequence[Sequence[float]], seconds: np.ndarray
 ) -> tuple[Timing, float]:
     """Fit by least squares of relative errors, neither part negative; what is shorter than the jitter hardly counts."""
     weight = 1 / (seconds + JITTER)

@@ -1,10 +1,12 @@
 """The process in which samples run: ``python -m forebay.footprint.measure.child READ WRITE``, started by `process.py`.
 
 The function arrives by cloudpickle over a pipe from the process that started this one; then each request is a list of
-lengths, a seed, and whether views are wanted, and each answer a dict. Only who started it writes to that pipe.
+lengths, a seed, whether views are wanted, and parameters, and each answer a dict. Only who started it writes to that
+pipe.
 """
 
 import gc
+import inspect
 import io
 import pickle
 import resource
@@ -12,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
@@ -45,6 +48,7 @@ def main(read: int, write: int) -> None:
             break
         except Exception as error:
             answers.send(_failure(error))
+    block = _block_of(function, recipe)
     way = way_of(device is not None or recipe.library == "jax")
     answers.send(
         {
@@ -57,9 +61,10 @@ def main(read: int, write: int) -> None:
     )
 
     def run(request: Request) -> Answer:
-        lengths, seed, views = request
+        lengths, seed, views, parameters = request
+        also = parameters | block
         try:
-            return _run(function, recipe, features, host, device, lengths, seed, views)
+            return _run(function, recipe, features, host, device, lengths, seed, views, also)
         except Exception as error:
             return _failure(error)
 
@@ -75,6 +80,7 @@ def _run(
     lengths: tuple[int, ...],
     seed: int,
     views: bool,
+    also: dict[str, Any],
 ) -> dict[str, Any]:
     def make() -> tuple[tuple[Any, ...], dict[str, Any]]:
         args, keywords = recipe.make(lengths, seed)
@@ -84,11 +90,12 @@ def _run(
 
     args, keywords = make()
     values = _features(features, args, keywords)
+    call = partial(function, **also) if also else function
     if device is not None:
         device.start()
     host.start()
     start, waited = time.perf_counter(), _waited()
-    result = function(*args, **keywords)
+    result = call(*args, **keywords)
     if hasattr(result, "block_until_ready"):
         result.block_until_ready()
     on_device = None if device is None else device.stop()
@@ -98,7 +105,7 @@ def _run(
     if recipe.library == "jax" and device is not None:
         from forebay.footprint.measure.jax import compiled_peak
 
-        compiled = compiled_peak(function, args, keywords)
+        compiled = compiled_peak(call, args, keywords)
         on_device = on_device if compiled is None else compiled
     shape, dtype = _output(result)
     returned = type(result).__name__
@@ -113,7 +120,7 @@ def _run(
         "returned": returned,
         "inputs": sum(int(getattr(array, "nbytes", 0)) for array in (*args, *keywords.values())),
         "dtypes": tuple(_output(array)[1] or type(array).__name__ for array in (*args, *keywords.values())),
-        "kept": 0 if device is not None else _kept_by_a_further_call(function, make, host),
+        "kept": 0 if device is not None else _kept_by_a_further_call(call, make, host),
         "strided": views,
         "loaded": _loaded(),
         "started": bool(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss),
@@ -137,6 +144,16 @@ def _kept_by_a_further_call(
     gc.collect()
     kept = host.kept()
     return kept if kept > KEPT * host.resolution else 0
+
+
+def _block_of(function: Callable[..., Any], recipe: InputRecipe) -> dict[str, Any]:
+    """Return what Dask would tell a function of the block it is given, where it asks for that."""
+    try:
+        asked = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # of C, and known to nobody
+        return {}
+    told = {"block_id": (0,) * recipe.layout.ndims[0], "block_info": None}
+    return {each.name: told[each.name] for each in asked if each.name in told and each.default is each.empty}
 
 
 def _waited() -> float:

@@ -20,7 +20,7 @@ LAUNCHER = Path(__file__).with_name("launcher.py")
 
 @dataclass(frozen=True)
 class Command:
-    """A command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes."""
+    """A command line in which ``{0}``, ``{1}``, ... stand for the lengths of the axes, ``{name}`` for a parameter."""
 
     line: str
     gauge_name: str = "ru_maxrss"
@@ -32,10 +32,10 @@ class Command:
     apart: bool = True
     makes_views: bool = False
 
-    def words(self, lengths: tuple[int, ...]) -> list[str]:
-        """Return the command's words, with the lengths filled in."""
+    def words(self, lengths: tuple[int, ...], parameters: dict[str, float]) -> list[str]:
+        """Return the command's words, with the lengths and parameters filled in."""
         try:
-            return shlex.split(self.line.format(*lengths))
+            return shlex.split(self.line.format(*lengths, **parameters))
         except (IndexError, KeyError, ValueError) as error:
             raise FootprintError(
                 f"cannot fill lengths {lengths} into command {self.line!r} ({error}): write {{0}} for the first axis"
@@ -53,11 +53,17 @@ class Command:
         return Path(program) if program else None
 
     def measure(
-        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+        self,
+        lengths: tuple[int, ...],
+        seed: int = 0,
+        timeout: float | None = None,
+        views: bool = False,
+        parameters: dict[str, float] | None = None,
     ) -> Sample:
         """Run the command once."""
         check_platform()
-        words = self.words(lengths)
+        called = dict(parameters or {})
+        words = self.words(lengths, called)
         if self.executable() is None:
             raise FootprintError(f"there is no executable {words[0]!r}: give its path, and make it executable")
         try:
@@ -76,7 +82,7 @@ class Command:
             raise FootprintError(f"{shlex.join(words)} could not be run: {run.stderr.strip()[-300:]}") from None
         if status != "0":
             raise RunError(f"{shlex.join(words)} ended with status {status}: {run.stderr.strip()[-300:]}")
-        return Sample(lengths, int(peak), float(seconds), seed=seed, floor=int(floor), inputs=0)
+        return Sample(lengths, int(peak), float(seconds), parameters=called, seed=seed, floor=int(floor), inputs=0)
 
     def versions(self) -> dict[str, str]:
         """Return nothing: the program's libraries are its own, and its hash stands for them."""

@@ -1,7 +1,7 @@
 """The arrays a function takes: how their shapes become one list of lengths, and how samples of them are made."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from math import prod
 from operator import index
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from forebay.footprint.errors import FootprintError
+from forebay.footprint.values import ValueSet, read_lengths, read_parameters
 
 Shape = Sequence[int]
 Factory = Callable[[tuple[int, ...], np.random.Generator], Any]
@@ -23,14 +24,23 @@ LIBRARIES = ("numpy", "cupy", "torch", "jax")
 
 @dataclass(frozen=True)
 class InputLayout:
-    """How many axes each input has, and what each is called where it is passed by keyword."""
+    """How many axes each input has, what each is called where it is passed by keyword, and what else is passed."""
 
     ndims: tuple[int, ...]
     names: tuple[str, ...] = ()
+    legal: tuple[ValueSet | None, ...] = ()
+    """the lengths that each axis may have, None where any will do; nothing where that is so for all"""
+    parameters: tuple[tuple[str, ValueSet], ...] = ()
+    """what is passed by keyword beside the arrays, in the order of the names"""
 
     @classmethod
-    def of(cls, ndim: int | Sequence[int] | Mapping[str, int]) -> "InputLayout":
-        """Read `ndim` as a user gives it: of one array, of several, or by keyword.
+    def of(
+        cls,
+        ndim: int | Sequence[int] | Mapping[str, int],
+        axes: Mapping[int, Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
+    ) -> "InputLayout":
+        """Read what a user gives: axes of one array, of several, or by keyword; their lengths; parameters.
 
         Examples
         --------
@@ -43,9 +53,13 @@ class InputLayout:
             counts = tuple(index(count) for count in numbers)  # NumPy's integers too
         except TypeError:
             counts = ()
-        if not counts or not all(1 <= count <= 8 for count in counts):
+        if counts and not any(counts):
+            raise FootprintError(
+                f"ndim={ndim!r}: give the number of axes of the input; watch() tells what one without needs"
+            )
+        if not counts or not all(0 <= count <= 8 for count in counts):
             raise FootprintError(f"ndim={ndim!r}: give the number of axes of the input, 1 to 8, or one for each input")
-        return cls(counts, names)
+        return cls(counts, names, read_lengths(axes, sum(counts)), read_parameters(parameters))
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -54,6 +68,36 @@ class InputLayout:
             return tuple(f"n{axis}" for axis in range(self.ndims[0]))
         names = self.names or tuple("abcdefgh"[: len(self.ndims)])
         return tuple(f"{name}{axis}" for name, ndim in zip(names, self.ndims, strict=True) for axis in range(ndim))
+
+    @property
+    def free(self) -> tuple[int, ...]:
+        """The axes that have no length of their own."""
+        legal = self.legal or (None,) * sum(self.ndims)
+        return tuple(axis for axis, values in enumerate(legal) if values is None or not values.fixed)
+
+    @property
+    def free_ndim(self) -> int:
+        """The most axes that grow in any input."""
+        starts = [sum(self.ndims[:place]) for place in range(len(self.ndims))]
+        counts = zip(starts, self.ndims, strict=True)
+        return max(1, *(sum(start <= axis < start + count for axis in self.free) for start, count in counts), 0)
+
+    def only(self, axes: Mapping[int, Any]) -> "InputLayout":
+        """Return the same with these lengths of axes alone."""
+        return replace(self, legal=read_lengths(axes, sum(self.ndims)))
+
+    def fit(self, lengths: Sequence[int]) -> tuple[int, ...]:
+        """Return legal lengths near to others."""
+        if not self.legal:
+            return tuple(lengths)
+        pairs = zip(lengths, self.legal, strict=True)
+        return tuple(int(length if values is None else values.nearest(length)) for length, values in pairs)
+
+    def side(self, volume: float) -> float:
+        """Return the side of inputs of so many elements in which all axes that grow are alike."""
+        legal = self.legal[: self.ndims[0]]
+        fixed = prod(values.low for values in legal if values is not None and values.fixed)
+        return float((volume / fixed) ** (1 / self.free_ndim))
 
     def flatten(self, shape: Shape | Sequence[Shape] | None, **shapes: Shape) -> tuple[int, ...]:
         """Put the lengths of all inputs one after the other."""
@@ -68,18 +112,23 @@ class InputLayout:
         flat = tuple(_lengths(part, count) for part, count in zip(parts, self.ndims, strict=False))
         if len(parts) != len(self.ndims):
             raise FootprintError(f"{len(parts)} shapes for {len(self.ndims)} inputs")
-        return sum(flat, ())
+        lengths: tuple[int, ...] = sum(flat, ())
+        for length, values, axis in zip(lengths, self.legal, self.axes, strict=bool(self.legal)):
+            if values is not None and values.fixed and length != values.low:
+                raise FootprintError(f"{axis} is {length}: it was learned for {values}")
+        return lengths
 
     def split(self, lengths: Sequence[int]) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs."""
-        shapes, start = [], 0
+        shapes: list[tuple[int, ...]] = []
+        start = 0
         for count in self.ndims:
             shapes.append(tuple(lengths[start : start + count]))
             start += count
         return shapes
 
-    def volume(self, lengths: Sequence[int]) -> int:
-        """Count the elements of all inputs."""
+    def volume(self, lengths: Sequence[Any]) -> int:
+        """Count the elements of all inputs; what follows their lengths does not count."""
         return sum(prod(shape) for shape in self.split(lengths))
 
 
@@ -90,7 +139,7 @@ def _lengths(shape: Shape, count: int) -> tuple[int, ...]:
         raise FootprintError(f"{shape!r:.200} is not a shape: give a tuple of ints") from None
     if len(lengths) != count or any(length < 1 for length in lengths):
         raise FootprintError(f"shape {shape!r:.200} does not have {count} positive lengths")
-    if max(lengths) > LONGEST:
+    if max(lengths, default=1) > LONGEST:
         raise FootprintError(f"shape {shape!r:.200}: no axis has more than 2**60 elements")
     return lengths
 
@@ -110,7 +159,9 @@ class InputRecipe:
         if self.factory is not None:
             made = self.factory(lengths, rng)
             return ((), made) if isinstance(made, dict) else (made if isinstance(made, tuple) else (made,), {})
-        arrays = [self._convert(random_array(rng, shape, self.dtype)) for shape in self.layout.split(lengths)]
+        arrays = [
+            self._convert(np.asarray(random_array(rng, shape, self.dtype))) for shape in self.layout.split(lengths)
+        ]
         if self.layout.names:
             return (), dict(zip(self.layout.names, arrays, strict=True))
         return tuple(arrays), {}

@@ -82,17 +82,24 @@ class Child:
         self.makes_views: bool = work.recipe.library == "numpy"
 
     def measure(
-        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+        self,
+        lengths: tuple[int, ...],
+        seed: int = 0,
+        timeout: float | None = None,
+        views: bool = False,
+        parameters: dict[str, float] | None = None,
     ) -> Sample:
         """Run the function on inputs of these lengths; the first run that succeeds warms up, and is no sample."""
-        answer = self._send(pickle.dumps((lengths, seed, views)), timeout)
+        called = dict(parameters or {})
+        answer = self._send(pickle.dumps((lengths, seed, views, called)), timeout)
         if "ended" in answer:
             raise FootprintError(self._describe_end(answer["ended"]))
         if "error" in answer:
-            raise RunError(f"{self._name} raises at lengths {lengths}: {answer['error']}\n{answer['where']}")
+            also = "".join(f", {name}={value:g}" for name, value in called.items())
+            raise RunError(f"{self._name} raises at lengths {lengths}{also}: {answer['error']}\n{answer['where']}")
         self.returned, self.dtypes = answer.pop("returned"), answer.pop("dtypes")
         self._loaded |= set(answer.pop("loaded"))
-        return Sample(lengths, seed=seed, **answer)
+        return Sample(lengths, seed=seed, parameters=called, **answer)
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that the function loaded, whether it still runs or not."""

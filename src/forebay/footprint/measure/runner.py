@@ -41,9 +41,14 @@ class Runner(Protocol):
         """Whether it can give the function views with gaps between their elements."""
 
     def measure(
-        self, lengths: tuple[int, ...], seed: int = 0, timeout: float | None = None, views: bool = False
+        self,
+        lengths: tuple[int, ...],
+        seed: int = 0,
+        timeout: float | None = None,
+        views: bool = False,
+        parameters: dict[str, float] | None = None,
     ) -> Sample:
-        """Run the function on inputs of these lengths."""
+        """Run the function on inputs of these lengths, with these parameters."""
 
     def versions(self) -> dict[str, str]:
         """Return the versions of the libraries that the runs loaded, where they are known."""

@@ -18,6 +18,8 @@ class Sample:
     output_dtype: str | None = None
     features: dict[str, float] = field(default_factory=dict)
     """what the user's function found in the data"""
+    parameters: dict[str, float] = field(default_factory=dict)
+    """what the function was called with beside its inputs"""
     seed: int = 0
     """of the random data"""
     floor: int = 0
@@ -40,5 +42,10 @@ class Sample:
 
     @property
     def point(self) -> tuple[float, ...]:
-        """Where the sample lies: its lengths, then its features by name."""
-        return (*self.lengths, *(self.features[name] for name in sorted(self.features)))
+        """Where the sample lies: its lengths, then its parameters, then its features, both by name."""
+        return (*self.called, *(self.features[name] for name in sorted(self.features)))
+
+    @property
+    def called(self) -> tuple[float, ...]:
+        """What was chosen: its lengths, then its parameters by name."""
+        return (*self.lengths, *(self.parameters[name] for name in sorted(self.parameters)))

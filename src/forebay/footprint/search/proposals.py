@@ -15,6 +15,8 @@ from forebay.footprint.measure.inputs import InputLayout
 Array = NDArray[np.float64]
 
 STRETCH = 3
+AT_MOST = 0.95
+"""the share of what a sample may have that the largest of them have, of whatever proportions"""
 SIDES = {1: 1024, 2: 48, 3: 16, 4: 8}
 """the side of the first sample, for so many axes"""
 STEP = {1: 8.0, 2: 2.8, 3: 2.0, 4: 1.7}
@@ -30,16 +32,42 @@ class Proposal:
     """the axis that is long for the others, where there is one"""
     even: bool = False
     """whether no axis is long or short for the others"""
+    parameters: tuple[float, ...] = ()
+    """what the function is called with, by name"""
+
+    @property
+    def called(self) -> tuple[float, ...]:
+        """The lengths, and the parameters after them."""
+        return (*self.lengths, *self.parameters)
+
+
+def usual(layout: InputLayout) -> tuple[float, ...]:
+    """Return what parameters are called with when others are varied: the middle of what they may be."""
+    return tuple(
+        values.nearest((values.low * values.high) ** 0.5 if values.low > 0 else (values.low + values.high) / 2)
+        for _, values in layout.parameters
+    )
+
+
+def settings(layout: InputLayout) -> list[tuple[float, ...]]:
+    """List parameters of which one is as high or as low as it may be, then those that all are."""
+    middle, listed = usual(layout), []
+    for place, (_, values) in enumerate(layout.parameters):
+        ends = (values.high, values.low)
+        listed += [(*middle[:place], values.nearest(end), *middle[place + 1 :]) for end in ends]
+    for end in ("high", "low"):
+        listed.append(tuple(getattr(values, end) for _, values in layout.parameters))
+    return [called for called in dict.fromkeys(listed) if called != middle]
 
 
 def first_side(layout: InputLayout) -> int:
     """Return the side to begin with."""
-    return SIDES.get(max(layout.ndims), 6)
+    return SIDES.get(layout.free_ndim, 6)
 
 
 def step(layout: InputLayout) -> float:
     """Return the factor by which sides may grow from sample to sample."""
-    return STEP.get(max(layout.ndims), 1.5)
+    return STEP.get(layout.free_ndim, 1.5)
 
 
 def even(layout: InputLayout, side: float, smallest: int = 1, grain: int = 1) -> tuple[int, ...]:
@@ -50,40 +78,48 @@ def even(layout: InputLayout, side: float, smallest: int = 1, grain: int = 1) ->
     count = len(layout.axes)
     if grain == 1:
         middle = (count - 1) / 2
-        return tuple(max(round(side * (1 + 0.12 * (axis - middle))), smallest) for axis in range(count))
+        return layout.fit([max(round(side * (1 + 0.12 * (axis - middle))), smallest) for axis in range(count)])
     whole = max(round(side / grain), -(-smallest // grain) + count // 2)
-    return tuple(grain * max(whole + axis - count // 2, 1) for axis in range(count))
+    return layout.fit([grain * max(whole + axis - count // 2, 1) for axis in range(count)])
 
 
 def proposals(layout: InputLayout, side: float, most: float, smallest: int = 1, grain: int = 1) -> Iterator[Proposal]:
     """List shapes with sides between the first and the most allowed: even ones, and ones with one axis long or short.
 
-    Every second rung has odd lengths: those that transform fast would hide padding.
+    Every second rung has odd lengths: those that transform fast would hide padding. Of parameters, one at a time is
+    as low or as high as it may be, in even shapes.
     """
-    rung = 0
+    rung, called = 0, usual(layout)
     while side <= most * 1.001:
         odd = rung % 2 if grain == 1 else 0
-        lengths = tuple(length | odd for length in even(layout, side, smallest, grain))
-        yield Proposal(lengths, None, even=True)
-        for axis in range(len(lengths)):
+        lengths = layout.fit([length | odd for length in even(layout, side, smallest, grain)])
+        yield Proposal(lengths, None, even=True, parameters=called)
+        for others in settings(layout):
+            yield Proposal(lengths, None, parameters=others)
+        for axis in layout.free:
             for factor in (STRETCH, 1 / STRETCH):
                 length = max(grain * max(round(lengths[axis] * factor / grain), 1) | odd, smallest)
-                shape = (*lengths[:axis], length, *lengths[axis + 1 :])
-                yield Proposal(shape, axis if factor > 1 else None)
-        side *= 2**0.5 if len(lengths) > 1 else 2.0
+                shape = layout.fit((*lengths[:axis], length, *lengths[axis + 1 :]))
+                if shape[axis] != lengths[axis]:
+                    yield Proposal(shape, axis if factor > 1 else None, parameters=called)
+        side *= 2**0.5 if layout.free_ndim > 1 else 2.0
         rung += 1
+    for shape in horizon(layout, AT_MOST * layout.volume(layout.fit([round(most)] * len(layout.axes)))):
+        lengths = layout.fit([max(int(length) | (grain == 1), smallest) for length in shape])
+        if grain == 1:
+            yield Proposal(lengths, None, parameters=called)
 
 
 def horizon(layout: InputLayout, volume: float) -> Array:
     """Return even and long shapes of a volume, at which a bound is to be tight where no shape is asked for."""
-    axes = len(layout.axes)
-    side = volume ** (1 / max(layout.ndims))
-    shapes = [np.full(axes, side)]
-    for axis in range(axes if axes > 1 else 0):
-        long = np.full(axes, side * STRETCH ** (-1 / (axes - 1)))
+    growing = len(layout.free)
+    side = layout.side(volume)
+    shapes = [np.full(len(layout.axes), side)]
+    for axis in layout.free if growing > 1 else ():
+        long = np.full(len(layout.axes), side * STRETCH ** (-1 / (growing - 1)))
         long[axis] = side * STRETCH
         shapes.append(long)
-    return np.round(np.array(shapes))
+    return np.array([layout.fit([round(length) for length in shape]) for shape in shapes], dtype=float)
 
 
 def gains(fit: Fit, tried: Array, goals: Array) -> Array:

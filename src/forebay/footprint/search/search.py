@@ -1,31 +1,23 @@
 """The search for a footprint: sample, fit, and choose the next, until the bound is tight or the budget is spent."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from forebay.footprint.errors import FootprintError, RunError
 from forebay.footprint.measure.inputs import InputLayout
 from forebay.footprint.measure.runner import Runner
 from forebay.footprint.measure.sample import Sample
 from forebay.footprint.model import Model
-from forebay.footprint.search.proposals import Proposal, choose, even, first_side, gains, horizon, proposals, step
+from forebay.footprint.search.choosing import OVERHEAD, is_tight, pick, pool
+from forebay.footprint.search.proposals import Proposal, even, first_side, settings, step, usual
 from forebay.footprint.search.spending import Spending
+from forebay.footprint.values import POWERS_OF_TWO
 
-Array = NDArray[np.float64]
-
-AMPLE = 32e6
-FAR_SHARE = 0.005
-MOST = 256e6
-"""peak bytes that a sample may have: the first, or that share of what is to be foreseen, but never above the last"""
-REACH = 32.0
-"""where no shape is asked for, the bound is to be tight for arrays so many times larger than the largest sample"""
 ATTEMPTS = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 16), (8, 16))
 """the sides at which a function is tried that does not run at the first, and what lengths are multiples of there"""
-OVERHEAD = 0.01
+CHANNELS = (3, 4)
+"""the lengths of an axis of channels that are tried then, at the last axis and at the first; and powers of two"""
 VIEW_FROM = 6
 """where so many samples may be taken, one of them is a view"""
 
@@ -46,8 +38,8 @@ class Search:
     """samples taken, with those that were dropped again"""
     grain: int = 1
     """what lengths must be multiples of, as far as is known"""
-    refused: list[tuple[int, ...]] = field(default_factory=list)
-    """lengths at which the function raised after it had run at others"""
+    refused: list[tuple[float, ...]] = field(default_factory=list)
+    """lengths and parameters with which the function raised after it had run with others"""
 
     @property
     def model(self) -> Model:
@@ -99,8 +91,12 @@ class Search:
                 "them left free there is not seen in the next"
             )
         if self.refused:
-            self.notes.append(f"it raises at some shapes, like {self.refused[0]}: nothing is known of it there")
-        if len({sample.lengths for sample in self.samples}) == 1:
+            shape, called = self.refused[0][: len(self.layout.axes)], self.refused[0][len(self.layout.axes) :]
+            also = "".join(
+                f", {name}={value:g}" for (name, _), value in zip(self.layout.parameters, called, strict=True)
+            )
+            self.notes.append(f"it raises at some shapes, like {shape}{also}: nothing is known of it there")
+        if len({sample.called for sample in self.samples}) == 1:
             raise FootprintError(
                 f"{self.blank.name} ran only at lengths {self.samples[0].lengths}, too little to learn from: allow "
                 "more seconds=, or give inputs=, a function that makes its input of any lengths"
@@ -112,30 +108,41 @@ class Search:
         affordable = [sample for sample in self.samples if 2 * sample.seconds <= max(self.seconds_left, OVERHEAD)]
         if not affordable:
             return
-        lengths = max(affordable, key=lambda sample: (self.layout.volume(sample.lengths), sample.peak)).lengths
-        seed = next(sample.seed for sample in affordable if sample.lengths == lengths)
+        largest = max(affordable, key=lambda sample: (self.layout.volume(sample.lengths), sample.peak))
+        first = next(sample for sample in affordable if sample.called == largest.called)
         try:
-            self.samples.append(self.runner.measure(lengths, seed, self._patience, views=True))
+            self.samples.append(self._measure(first.lengths, first.seed, tuple(first.parameters.values()), views=True))
         except RunError:
             self.notes.append("it raises where its input is a view with gaps between the elements")
 
     def _second(self, side: float) -> tuple[int, ...]:
         """Return the lengths of the second sample: a step larger than the first, or as far as samples may go."""
         grown = side * step(self.layout)
-        farthest = self.limits.elements ** (1 / max(self.layout.ndims)) / 1.1  # lengths differ by a tenth and more
+        farthest = self.layout.side(self.limits.elements) / 1.1  # lengths differ by a tenth and more
         return even(self.layout, max(min(grown, farthest), 1.15 * side), self.limits.smallest, self.grain)
 
-    def _try(self, lengths: tuple[int, ...]) -> Sample | None:
-        """Run a sample; where the function raises, remember the shape and go on without."""
+    def _try(self, lengths: tuple[int, ...], parameters: tuple[float, ...] | None = None) -> Sample | None:
+        """Run a sample; where the function raises, remember with what and go on without."""
         try:
-            return self._run(lengths)
+            return self._run(lengths, parameters=parameters)
         except RunError:
-            self.refused.append(lengths)
+            self.refused.append((*lengths, *(usual(self.layout) if parameters is None else parameters)))
             return None
 
-    def _run(self, lengths: tuple[int, ...], seed: int | None = None) -> Sample:
+    def _measure(
+        self, lengths: tuple[int, ...], seed: int, parameters: tuple[float, ...] | None = None, **how: bool
+    ) -> Sample:
+        """Run the function, with the usual parameters unless others are given."""
+        values = usual(self.layout) if parameters is None else parameters
+        named = {name: value for (name, _), value in zip(self.layout.parameters, values, strict=True)}
+        called = {"parameters": named} if named else {}
+        return self.runner.measure(lengths, seed, self._patience, **called, **how)  # type: ignore[arg-type]
+
+    def _run(
+        self, lengths: tuple[int, ...], seed: int | None = None, parameters: tuple[float, ...] | None = None
+    ) -> Sample:
         seed = seed if seed is not None else len(self.samples) if self.varied else 0
-        sample = self.runner.measure(lengths, seed, self._patience)
+        sample = self._measure(lengths, seed, parameters)
         if self.samples and set(sample.features) != set(self.samples[0].features):
             raise FootprintError(
                 f"features= gave {sorted(self.samples[0].features)} for one input and {sorted(sample.features)} for "
@@ -151,13 +158,13 @@ class Search:
 
     def _begin(self) -> float:
         """Warm up and take the first sample, at a larger side where the function does not run at the first."""
-        first = float(max(first_side(self.layout), self.limits.smallest))
-        failure = ""
-        for times, grain in ATTEMPTS:
-            side, self.grain = times * first, grain
-            lengths = even(self.layout, side, self.limits.smallest, grain)
+        failure, asked = "", self.blank
+        for times, grain, layout in self._ways():
+            self.blank = replace(asked, layout=layout)
+            side, self.grain = times * float(max(first_side(layout), self.limits.smallest)), grain
+            lengths = even(layout, side, self.limits.smallest, grain)
             try:
-                self.runner.measure(lengths, 0, self._patience)  # warms up, and is no sample
+                self._measure(lengths, 0)  # warms up, and is no sample
                 sample = self._run(lengths)
             except TimeoutError as error:
                 raise FootprintError(f"{error} at its first, tiny lengths {lengths}: allow more seconds=") from None
@@ -174,6 +181,18 @@ class Search:
             f"It said:\n{failure}"
         )
 
+    def _ways(self) -> Iterator[tuple[int, int, InputLayout]]:
+        """Yield what is tried: sides, what lengths are multiples of, and axes of channels or of powers of two."""
+        layout = self.layout
+        yield from ((times, grain, layout) for times, grain in ATTEMPTS)
+        count = len(layout.axes)
+        if layout.legal or not self.runner.makes_views:
+            return
+        if count > 2:
+            for axis in (count - 1, 0):
+                yield from ((1, 1, layout.only({axis: channels})) for channels in CHANNELS)
+        yield 1, 1, layout.only(dict.fromkeys(range(count), POWERS_OF_TWO))
+
     def _grow_until_visible(self, side: float, sample: Sample) -> float:
         """Go on to larger sides while what starts a command hides whatever is smaller than itself."""
         while sample.host < 1.02 * sample.floor:
@@ -189,9 +208,21 @@ class Search:
         self.runs = 1
         return side
 
+    def _note_powers_of_two(self) -> None:
+        """Go on at powers of two where it raises at other lengths, and has run at no others."""
+        lengths = [length for sample in self.samples for length in sample.lengths]
+        if not self.layout.legal and all(length & (length - 1) == 0 for length in lengths):
+            count = len(self.layout.axes)
+            self.blank = replace(self.blank, layout=self.layout.only(dict.fromkeys(range(count), POWERS_OF_TWO)))
+            self._note_ways(self.samples[-1].lengths, "it raised")
+
     def _note_ways(self, lengths: tuple[int, ...], failure: str) -> None:
         """Note where the function raises, and that it returns nothing."""
-        if failure and self.grain == 1:
+        if failure and self.layout.legal:
+            legal = [(axis, n) for axis, n in zip(self.layout.axes, self.layout.legal, strict=True) if n is not None]
+            rule = f"where {legal[0][0]} has {legal[0][1]} elements" if legal[0][1].fixed else "at powers of two"
+            self.notes.append(f"it raises at most lengths: all samples were taken {rule}; give axes= to say otherwise")
+        elif failure and self.grain == 1:
             self.notes.append(f"it raises at smaller shapes than {lengths}, where samples begin")
         elif failure:
             self.notes.append(f"it raises at most lengths: all samples are multiples of {self.grain}")
@@ -220,32 +251,37 @@ class Search:
 
         After the long shapes comes an even one as large: long ones alone cannot tell n0*n1 from n0^2 + n1^2.
         """
-        axes = len(self.layout.axes)
-        needed: set[int | None] = set(range(axes)) if axes > 1 else set()
-        even_needed = axes > 1
+        axes = self.layout.free
+        needed: set[int | None] = set(axes) if len(axes) > 1 else set()
+        unset = set(settings(self.layout))
+        even_needed = len(axes) > 1
         foreseen = confirmed = False
         while self.samples_left > 0 and self.seconds_left > 0 and len(self.refused) < self.limits.samples:
             model = self.model
-            pool = self._pool(model, side)
-            tight = not needed and not even_needed and self._is_tight(model)
-            if not pool or (tight and foreseen):
+            listed = pool(model, self.limits, side, self.grain, set(self.refused), self.seconds_left)
+            tight = not needed and not unset and not even_needed and is_tight(model, self.limits)
+            if not listed or (tight and foreseen):
                 return tight and foreseen
-            asked = [proposal for proposal in pool if proposal.lengths == self.limits.target]
+            asked = [proposal for proposal in listed if proposal.lengths == self.limits.target]
             if asked:  # what is small enough to be run needs no foreseeing
-                pool = asked
+                listed = asked
             elif needed:
-                pool = [proposal for proposal in pool if proposal.stretched in needed] or pool
+                listed = [proposal for proposal in listed if proposal.stretched in needed] or listed
+            elif unset:
+                listed = self._set_apart(listed, unset) or listed
             elif even_needed or tight:  # try the model where it is least sure of itself
-                listed = [proposal for proposal in pool if proposal.even] if even_needed else []
-                listed, even_needed = listed or pool, False
+                even_ones = [proposal for proposal in listed if proposal.even] if even_needed else []
+                listed, even_needed = even_ones or listed, False
                 most = max(self.layout.volume(proposal.lengths) for proposal in listed)
-                pool = [proposal for proposal in listed if self.layout.volume(proposal.lengths) >= most / 2]
-            chosen = self._choose(model, pool)
-            sample = self._try(chosen.lengths)
+                listed = [proposal for proposal in listed if self.layout.volume(proposal.lengths) >= most / 2]
+            chosen = pick(model, self.limits, listed, self.seconds_left, self.samples_left)
+            sample = self._try(chosen.lengths, chosen.parameters)
             if sample is None:
                 needed.discard(chosen.stretched)
+                self._note_powers_of_two()
                 continue
-            run = model.at(sample.lengths, sample.features)
+            unset.discard(chosen.parameters)
+            run = model.of(sample)
             foreseen = tight and run.bytes - (run.upper - run.bytes) <= sample.peak <= run.upper
             needed.discard(chosen.stretched)
             if not needed and not confirmed and self.samples_left:
@@ -253,63 +289,16 @@ class Search:
                 self._confirm()
         return False
 
+    def _set_apart(self, listed: list[Proposal], unset: set[tuple[float, ...]]) -> list[Proposal]:
+        """Return proposals of parameters that were not tried: in shapes about as large as those that were."""
+        most = max(self.layout.volume(sample.lengths) for sample in self.samples)
+        apart = [proposal for proposal in listed if proposal.parameters in unset]
+        sized = [proposal for proposal in apart if most / 8 <= self.layout.volume(proposal.lengths) <= most]
+        return sized or apart
+
     def _confirm(self) -> None:
         """Run the largest shape again where runs differed: is it chance? In small ones two may have agreed by luck."""
         dropped = self.runs > len(self.samples)
         if dropped or self.model.doubts.notes:
-            self._run(max(self.samples, key=lambda sample: sample.peak).lengths, 0)
-
-    def _pool(self, model: Model, side: float) -> list[Proposal]:
-        """List what may be run next: nothing that was run before, or would take too much memory or time."""
-        layout, limits = self.layout, self.limits
-        largest = max(layout.volume(sample.lengths) for sample in self.samples)
-        most = min(limits.elements, largest * step(layout) ** max(layout.ndims))  # no leaps: the fit may still be wrong
-        done = {sample.lengths for sample in self.samples} | set(self.refused)
-        proposed = [*proposals(layout, side, most ** (1 / max(layout.ndims)), limits.smallest, self.grain)]
-        if limits.target is not None:
-            proposed.append(Proposal(limits.target, None))
-        listed = [
-            proposal
-            for proposal in proposed
-            if proposal.lengths not in done
-            and layout.volume(proposal.lengths) <= most
-            and model.timing(proposal.lengths) <= max(self.seconds_left / 3, OVERHEAD)
-        ]
-        if not listed:
-            return []
-        peaks = model.main.estimate(self._points([proposal.lengths for proposal in listed]))
-        far = float(model.main.estimate(self._goals()).max())
-        ample = min(max(AMPLE, FAR_SHARE * far), MOST)
-        return [proposal for proposal, peak in zip(listed, peaks, strict=True) if peak <= ample]
-
-    def _choose(self, model: Model, pool: Sequence[Proposal]) -> Proposal:
-        gain = gains(model.main, self._points([proposal.lengths for proposal in pool]), self._goals())
-        seconds = np.array([model.timing(proposal.lengths) + OVERHEAD for proposal in pool])
-        return choose(pool, gain, seconds, self.seconds_left, self.samples_left)
-
-    def _is_tight(self, model: Model) -> bool:
-        """Return whether the bound is near enough, and rests on what grows rather than on what is always there."""
-        fit, goals = model.main, self._goals()
-        volumes = np.array([self.layout.volume([int(n) for n in goal[: len(self.layout.axes)]]) for goal in goals])
-        estimate, upper = fit.predict(goals, volumes, model.risk)
-        near = upper <= (1 + self.limits.tight) * np.maximum(estimate, 1.0)
-        largest = max(sample.peak for sample in self.samples)
-        fixed = fit.coefficients["1"]
-        return bool(near.all()) and fixed <= largest / 2
-
-    def _goals(self) -> Array:
-        """Return the points at which the bound is to be tight."""
-        if self.limits.target is not None:
-            return self._points([self.limits.target])
-        largest = max(self.layout.volume(sample.lengths) for sample in self.samples)
-        return self._points([tuple(int(n) for n in shape) for shape in horizon(self.layout, REACH * largest)])
-
-    def _points(self, lengths: Sequence[tuple[int, ...]]) -> Array:
-        """Add features to lengths, at the density they had in the samples."""
-        points = np.array(lengths, dtype=float)
-        volumes = np.array([self.layout.volume(row) for row in lengths], dtype=float)
-        sampled = np.array([self.layout.volume(sample.lengths) for sample in self.samples], dtype=float)
-        for name in sorted(self.samples[0].features):
-            density = np.array([sample.features[name] for sample in self.samples]).sum() / sampled.sum()
-            points = np.column_stack([points, density * volumes])
-        return points
+            largest = max(self.samples, key=lambda sample: sample.peak)
+            self._run(largest.lengths, 0, tuple(largest.parameters.values()))

@@ -6,6 +6,7 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -24,6 +25,7 @@ from forebay.memory.pool.page import Page, Values
 from forebay.memory.pool.resident import Resident
 from forebay.memory.pool.uses import Lease, Uses
 from forebay.metrics import Metrics
+from forebay.report.counters import write_counters
 from forebay.units import Budget
 
 POOLS = "pool"
@@ -154,6 +156,10 @@ class Pool:
         """What the pool has done, as far as it has ended; `wait` first to have all of it."""
         self._machine.settle()
         return self._machine.metrics
+
+    def report(self, path: Path | str, title: str = "A pool of arrays") -> None:
+        """Write a page about what it has done, which any browser opens from the disk."""
+        write_counters(self.metrics, path, title, f"Arrays paged inside {self.budget!r}.")
 
     def wait(self) -> None:
         """Wait for everything that is under way, the computation of the last use too."""

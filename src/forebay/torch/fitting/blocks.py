@@ -15,8 +15,7 @@ from torch.nn.parameter import is_lazy
 
 from forebay.errors import PlanError
 from forebay.torch.compat import CONVOLUTION
-
-Call = Callable[..., Any]
+from forebay.torch.replay.block import Call, compiled, wraps
 
 ENOUGH = 16
 """So many blocks are enough to choose from: a few are looked into for their parts, and more are taken together."""
@@ -45,7 +44,7 @@ def find(model: nn.Module) -> list[tuple[str, nn.Module]]:
     >>> [name for name, _ in find(nn.Sequential(nn.Sequential(nn.Conv1d(4, 8, 1), nn.ReLU()), model))]
     ['1.layers.0', '1.layers.1', '1.layers.2', '0']
     """
-    count = Counter(type(module) for module in model.modules() if not _wraps(module))
+    count = Counter(type(module) for module in model.modules() if not wraps(module))
     blocks = _apart(list(_outermost(model, "", model, count, set())))
     if len(blocks) <= FEW:
         blocks = _apart(_once(pair for name, module in blocks for pair in _opened(name, module)))
@@ -63,7 +62,7 @@ def _outermost(
     if module in visited:
         return
     visited.add(module)
-    inner: Any = module._orig_mod if _wraps(module) else module
+    inner: Any = module._orig_mod if wraps(module) else module
     repeats = count[type(inner)] > 1
     if repeats and _whole(inner) and not isinstance(inner, _CONTAINERS) and module is not model:
         yield name, module
@@ -151,16 +150,6 @@ def _whole(module: nn.Module) -> bool:
     """Tell whether a module is called as such, is made of others, and has parameters."""
     called = not isinstance(module, nn.ModuleList | nn.ModuleDict)
     return called and any(True for _ in module.children()) and any(True for _ in module.parameters())
-
-
-def _wraps(module: nn.Module) -> bool:
-    """Tell whether torch.compile has put a module around another: it wraps every kind in one of its own."""
-    return "_orig_mod" in module._modules
-
-
-def compiled(module: nn.Module) -> bool:
-    """Tell whether torch.compile made a module's call."""
-    return _wraps(module) or vars(module).get("_compiled_call_impl") is not None  # that is asked for all in every step
 
 
 def named(model: nn.Module, blocks: nn.Module | str | Iterable[nn.Module | str] | None) -> list[tuple[str, nn.Module]]:

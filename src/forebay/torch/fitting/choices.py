@@ -68,47 +68,36 @@ class BlockTiming:
 def block_of(
     record: BlockRecord, timed: BlockTiming, peaks: tuple[int, int, int], host: bool, forced: str | None
 ) -> Block:
-    """Describe a block to the planner.
+    """Describe a block to the planner: `peaks` are bytes in its forward, after it, and in its backward.
 
-    Parameters
-    ----------
-    record, timed
-        What was measured.
-    peaks
-        Bytes of the device in its forward, after it, and in its backward, when all blocks are recomputed.
-    host
-        Whether there is host memory to move to.
-    forced
-        The only treatment allowed, if one was asked for.
+    All blocks are recomputed then. `host` tells whether there is memory to move to, `forced` the only choice allowed.
     """
-    if not record.spans and forced is None and not record.refused:
+    nbytes = record.bytes
+    if not record.times.spans and forced is None and not record.refused:
         # What it saves would stay as long as its output does, and nobody knows how long: so nothing is kept of it.
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(BlockChoice("recompute"),))
-    kept = bool(record.outputs)
+    kept = bool(record.facts.outputs)
     if record.refused:
-        keep = BlockChoice("keep", kept=record.saved + record.loose, keeps_output=kept)
+        keep = BlockChoice("keep", kept=nbytes.saved + nbytes.loose, keeps_output=kept)
         return Block(record.name, timed.forward, timed.backward, *peaks, choices=(keep,))
-    saved, inputs = record.saved, record.inputs - record.outside if record.lone else 0
-    staying = record.stays + record.loose
-    choices = [
-        BlockChoice("keep", kept=saved + record.loose, keeps_output=kept),
-        BlockChoice("recompute"),
-    ]
-    for name, share in record.costly.items():
+    saved, inputs = nbytes.saved, nbytes.inputs - nbytes.outside if record.lone else 0
+    staying = nbytes.stays + nbytes.loose
+    choices = [BlockChoice("keep", kept=saved + nbytes.loose, keeps_output=kept), BlockChoice("recompute")]
+    for name, share in record.facts.costly.items():
         if share.nbytes < WORTH * saved:
             choices.append(BlockChoice(f"keep {name}, recompute the rest", kept=share.nbytes))
             moved = share.nbytes - share.stays
             if host and moved:
                 choices.append(BlockChoice(f"offload {name}, recompute the rest", kept=share.stays, moved=moved))
-    if record.encoded < WORTH * saved:
-        coded = BlockChoice("compress", kept=record.encoded + record.loose, room=record.room, keeps_output=kept)
+    if nbytes.encoded < WORTH * saved:
+        coded = BlockChoice("compress", kept=nbytes.encoded + nbytes.loose, room=nbytes.room, keeps_output=kept)
         choices.append(coded)
-        moved = record.encoded - record.stays
+        moved = nbytes.encoded - nbytes.stays
         if host:
             name = "offload compressed"
             choices.append(replace(coded, name=name, kept=staying, moved=moved, gradual=True))
     if host and saved:
-        moved = saved - record.stays
+        moved = saved - nbytes.stays
         choices.append(BlockChoice("offload", kept=staying, moved=moved, gradual=True, keeps_output=kept))
     if host and inputs:
         choices.append(BlockChoice("recompute, inputs offloaded", moved=inputs, freed=inputs))

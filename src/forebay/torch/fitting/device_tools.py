@@ -1,4 +1,4 @@
-"""What a fitted model works with on one device: its gauge, its mover, its store, and what stands on these."""
+"""What a fitted model works with on one device: what measures, keeps and moves there, and what plans that."""
 
 import logging
 from collections.abc import Mapping
@@ -10,9 +10,8 @@ from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, less_of_host
 from forebay.torch.fitting.planning import FitPlanner
-from forebay.torch.fitting.treatment import BlockRunner
 from forebay.torch.gauge import HostGauge, gauge_for
-from forebay.torch.mover import Mover, mover_for
+from forebay.torch.mover import mover_for
 from forebay.torch.saved_tensors import TensorStore
 from forebay.units import Budget
 
@@ -27,9 +26,8 @@ class DeviceTools:
     """What measures, plans and moves on one device."""
 
     gauge: HostGauge
-    mover: Mover
     store: TensorStore
-    runner: BlockRunner
+    codec: Codec | None
     planner: FitPlanner
 
 
@@ -42,10 +40,7 @@ def tools_for(
     budget, less = less_of_host(budget, free_host_bytes())
     if less:
         logger.warning(less)
-    gauge = gauge_for(device)
-    mover = mover_for(device, budget.host)
-    store = TensorStore(mover, LEAST_MOVED[device.type])
-    runner = BlockRunner(store, gauge, codec)
+    gauge, mover = gauge_for(device), mover_for(device, budget.host)
     link = gauge.link(mover) if budget.host else None
     planner = FitPlanner(budget, choice, given, gauge.counts, link, mover.room)
-    return DeviceTools(gauge, mover, store, runner, planner)
+    return DeviceTools(gauge, TensorStore(mover, LEAST_MOVED[device.type]), codec, planner)

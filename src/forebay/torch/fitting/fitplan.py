@@ -4,11 +4,18 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 
+from forebay.drawing import Chart
+from forebay.drawing.bars import bars_chart
+from forebay.drawing.tables import preformatted
 from forebay.metrics import Metrics
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import uniform_picks
+from forebay.planner.drawn.timeline import COLOURS
+from forebay.report.counters import explained, write_counters
+from forebay.report.page import Drawn, Section, TextTable
 from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 
@@ -79,6 +86,27 @@ class FitPlan:
                 f"({self.measured / self.seconds:.2f} times what was predicted)"
             )
         return "\n".join(lines)
+
+    def plot(self) -> Chart:
+        """Draw what the blocks of each treatment compute, forward and backward; notebooks show the chart."""
+        treatments = list(dict.fromkeys(self.names))
+        series: dict[str, list[float]] = {"forward": [0.0] * len(treatments), "backward": [0.0] * len(treatments)}
+        for block, name in zip(self.chain.blocks, self.names, strict=True):
+            series["forward"][treatments.index(name)] += block.forward
+            series["backward"][treatments.index(name)] += block.backward
+        return bars_chart(series, treatments, "blocks that are", "seconds", COLOURS)
+
+    def report(self, path: Path | str, title: str = "A model inside a budget") -> None:
+        """Write a page about it, which any browser opens from the disk."""
+        rows = list(self.choices.items())
+        more: list[Section] = [
+            ("What is done with the blocks", [Drawn(self.plot()), TextTable(("block", "choice"), rows)]),
+            explained(self.explain()),
+        ]
+        write_counters(self.metrics, path, title, f"{len(self.chain.blocks)} blocks inside {self.budget!r}.", more)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.explain()) + self.plot().markup
 
     def alternatives(self) -> list[tuple[str, float, int]]:
         """Return name, predicted seconds and peak bytes of each simple choice made for all blocks alike.

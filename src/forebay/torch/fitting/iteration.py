@@ -10,7 +10,7 @@ from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
 from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose
-from forebay.torch.fitting.timings import read_first_iteration, read_run, total_seconds
+from forebay.torch.fitting.timings import PlanRun, StepTiming, guessed_timing, total_seconds, treated_timing
 from forebay.torch.gauge import HostGauge
 from forebay.torch.saved_tensors import Entry, GraphToken
 
@@ -27,17 +27,7 @@ class IterationKey(NamedTuple):
 
 
 class IterationClock:
-    """Times an iteration and the blocks in it.
-
-    Parameters
-    ----------
-    gauge
-        Reads moments.
-    before
-        What the model did before its first block, by its first and last moment.
-    start
-        When the first block began.
-    """
+    """Times an iteration and the blocks in it: `before`, from its first moment to its last, is what the model did."""
 
     def __init__(self, gauge: HostGauge, before: tuple[Any, Any], start: Any) -> None:
         self.gauge, self._before, self._start = gauge, before, start
@@ -50,7 +40,7 @@ class IterationClock:
         """Let the backward of one block begin, or of none; return that whose backward has ended with it."""
         moment, ended = self.gauge.mark(), self._open
         if ended is not None:
-            ended[0].spans.append((ended[1], moment))
+            ended[0].times.spans.append((ended[1], moment))
         self._open = None if record is None else (record, moment)
         if record is None:
             self.end = moment
@@ -61,13 +51,13 @@ class IterationClock:
         """Time what makes the computation wait for a copy."""
         start = self.gauge.mark()
         yield
-        (self._waits if self._open is None else self._open[0].waits).append((start, self.gauge.mark()))
+        (self._waits if self._open is None else self._open[0].times.waits).append((start, self.gauge.mark()))
 
     def read(self, records: list[BlockRecord]) -> tuple[float, float]:
         """Return the seconds of all of it, and of what is around its blocks."""
         total = self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
-        inside = [record.forward for record in records if record.forward]
-        inside += [span for record in records for span in record.spans]
+        inside = [record.times.forward for record in records if record.times.forward]
+        inside += [span for record in records for span in record.times.spans]
         return total, max(0.0, total - total_seconds(self.gauge, inside + self._waits))
 
 
@@ -85,8 +75,8 @@ class ModelCall:
 
 
 @dataclass(eq=False)
-class BackwardPass:
-    """How far the backward passes of an iteration are."""
+class PassProgress:
+    """How far an iteration is with its backward passes, and with what leaves the device."""
 
     task: int | None = None
     """the pass that is under way, or was last; none before the turn"""
@@ -95,6 +85,24 @@ class BackwardPass:
     """the block that the pass came to last"""
     turned: dict[int, int] = field(default_factory=dict)
     """the pass that came to each block last"""
+    gone: int = 0
+    """how many of the blocks that move have left the device"""
+
+
+@dataclass(eq=False)
+class Observed:
+    """What is observed of an iteration beside its blocks."""
+
+    base: int
+    """bytes of the device before its first block"""
+    clock: IterationClock | None
+    """None where nothing is timed, or its times were read"""
+    most: int
+    """bytes that the device had held at most before it, where that is to be compared; else 0"""
+    anew: int
+    """how often its profile was to be measured anew when it began"""
+    above: bool = False
+    """whether it took more than the budget, though its shapes are smaller than those that were planned for"""
 
 
 @dataclass(eq=False)
@@ -109,29 +117,16 @@ class Iteration:
     """what was measured of the blocks of the plan"""
     own: bool
     """whether the profile is of its shapes, and not of larger ones"""
-    base: int
-    """bytes of the device before its first block"""
-    clock: IterationClock | None
-    """None where nothing is timed, or its times were read"""
-    most: int
-    """bytes that the device had held at most before it, where that is to be compared; else 0"""
+    observed: Observed
     called: bool
     """whether a call of the model began it, and not one of a block"""
-    anew: int
-    """how often its profile was to be measured anew when it began"""
     records: list[BlockRecord] = field(default_factory=list)
     """of its blocks so far"""
     places: list[int | None] = field(default_factory=list)
     """which blocks of the plan these are; None for those that were not measured"""
-    input_storages: set[int] = field(default_factory=set)
-    """the storages that blocks were given"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
-    gone: int = 0
-    """how many of the blocks that move have left the device"""
-    backward: BackwardPass = field(default_factory=BackwardPass)
-    above: bool = False
-    """whether it took more than the budget, though its shapes are smaller than those that were planned for"""
+    progress: PassProgress = field(default_factory=PassProgress)
     graph: "ref[GraphToken] | None" = None
     """is there as long as something of its graph is"""
 
@@ -178,14 +173,14 @@ class Iteration:
 
     def reach(self, gauge_peak: int, record: BlockRecord | None) -> None:
         """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
-        if self.clock is None:
+        if self.observed.clock is None:
             return
-        ended = self.clock.backward_of(record)
+        ended = self.observed.clock.backward_of(record)
         if self.measuring:
             if ended is None:
-                self.records[-1].peak_after = max(self.records[-1].peak_after, gauge_peak)
+                self.records[-1].bytes.peak_after = max(self.records[-1].bytes.peak_after, gauge_peak)
             else:
-                ended.peak_backward = max(ended.peak_backward, gauge_peak)
+                ended.bytes.peak_backward = max(ended.bytes.peak_backward, gauge_peak)
 
 
 def within(signature: Signature, larger: Signature) -> bool:
@@ -202,30 +197,21 @@ def within(signature: Signature, larger: Signature) -> bool:
 
 
 def learn(iteration: Iteration, base: int, budget: int) -> None:
-    """Read the times of an iteration that has ended, once.
-
-    Parameters
-    ----------
-    iteration
-        What has ended.
-    base
-        Bytes of the device before the first block of the current iteration.
-    budget
-        Bytes of the device.
-    """
-    profile, clock = iteration.profile, iteration.clock
+    """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
+    profile, clock = iteration.profile, iteration.observed.clock
     if clock is None or clock.end is None:
         return
-    iteration.clock = None
-    if profile.anew != iteration.anew:
+    iteration.observed.clock = None
+    if profile.anew != iteration.observed.anew:
         return  # this was to be measured anew while that one was under way
     total, outside = clock.read(iteration.records)
     if iteration.plan is None:
         if profile.phase is FitPhase.MEASURE:
             _learn_measured(iteration, clock, outside, base, budget)
-    elif profile.measured is not None and iteration.as_planned and iteration.backward.count == profile.measured.passes:
+    elif profile.measured is not None and iteration.as_planned and iteration.progress.count == profile.measured.passes:
         names = iteration.plan.names
-        run = read_run(profile.measured.timing, iteration.records, names, clock.gauge, (total, outside))
+        rows = zip(profile.measured.timing.blocks, iteration.records, names, strict=True)
+        run = PlanRun(total, tuple(treated_timing(*row, clock.gauge) for row in rows), outside)
         profile.runs.setdefault(names, []).append(run)
 
 
@@ -234,11 +220,12 @@ def _learn_measured(iteration: Iteration, clock: IterationClock, outside: float,
     find_loose(iteration.records)
     find_costly(iteration.records, clock.gauge)
     records = profile.with_known(iteration.records)
-    timing = read_first_iteration(records, clock.gauge, outside)
-    profile.take(MeasuredStep(records, timing, iteration.base, iteration.backward.count))
-    profile.plan_base = max(base, iteration.base)
+    timing = StepTiming(tuple(guessed_timing(record, clock.gauge) for record in records), outside)
+    profile.take(MeasuredStep(records, timing, iteration.observed.base, iteration.progress.count))
+    first_base = iteration.observed.base
+    profile.plan_base = max(base, first_base)
     if profile.together is None:
-        together = groups(profile.records, budget - max(0, base - iteration.base))  # grown by states of an optimizer
+        together = groups(profile.records, budget - max(0, base - first_base))  # grown by states of an optimizer
         if together:
             profile.measure_anew()  # they have to be measured as such
             profile.measured = None

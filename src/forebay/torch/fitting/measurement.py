@@ -10,103 +10,81 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.codec import Codec
-from forebay.torch.advice import Advice, beyond, hidden_state
+from forebay.torch.advice import CHECKPOINTS_INSIDE, beyond
 from forebay.torch.compat import saves_tensors
 from forebay.torch.execution_context import NOTHING, shared_random
-from forebay.torch.fitting.fitted_block import FittedBlock, Inputs
+from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.fitting.record import BlockRecord, device_of
-from forebay.torch.gauge import HostGauge
-from forebay.torch.mover import Mover, bytes_by_storage, dense, from_outside, storage_of, weakly
-from forebay.torch.replay.arguments import beyond_containers, tensors_in
+from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
+from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
+from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
 from forebay.torch.saved_tensors import KeptTensor
 
 
 def measure(
+    tools: DeviceTools,
     iteration: Iteration,
     block: FittedBlock,
-    record: BlockRecord,
     inputs: Inputs,
-    gauge: HostGauge,
-    mover: Mover,
-    codec: Codec | None,
-    least: int,
-    advice: Advice,
-    refuse: Callable[[BlockRecord, str], None] | None,
+    record: BlockRecord,
+    refuse: Callable[[str], None],
+    tell: Callable[[str], None],
 ) -> Any:
-    """Run a block that will be recomputed.
+    """Run a block that will be recomputed, unless it is refused already, and fill its record.
 
-    Parameters
-    ----------
-    iteration
-        Gets the record.
-    record
-        Of the block, filled.
-    block, inputs
-        What is run.
-    gauge, mover, codec
-        What times it, and what would move or encode what it saves.
-    least
-        Storages of fewer bytes are not moved.
-    advice
-        Warns of what the user should know.
-    refuse
-        Told when the block cannot be run again as it was, and why. None where that is known: it is kept.
+    `refuse` is told why it cannot be run again as it was, and `tell` what else the user should know.
     """
-    number = len(iteration.records)
-    iteration.records.append(record)
-    if number:
-        iteration.records[number - 1].peak_after = gauge.peak()
+    gauge = tools.gauge
+    if iteration.records:
+        iteration.records[-1].bytes.peak_after = gauge.peak()
     bytes_of = bytes_by_storage(inputs.tensors)
-    outside = bytes_by_storage(filter(from_outside, inputs.tensors))
-    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
-    earlier = iteration.input_storages
-    record.input_storages = frozenset(bytes_of)
-    record.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
-    record.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
-    record.lone = True
-    for other in iteration.records[:number]:
-        if other.input_storages & record.input_storages:  # moving it for one would not free it
-            record.lone = other.lone = False
-    iteration.input_storages |= record.input_storages
-    watch = BlockMeasurement(record, gauge, mover, codec, set(bytes_of), least, advice)
-    if refuse is None:
-        record.refused = True
+    _note_inputs(iteration, record, bytes_of, inputs.tensors, tools.store.least)
+    iteration.records.append(record)
+    watch = BlockMeasurement(tools, block, record, set(bytes_of), tell)
+    if record.refused:
         start = gauge.mark()
         # Where the device's memory is counted, what is kept is part of every peak.
         with NOTHING if gauge.counts else saved_tensors_hooks(watch.weigh(), methodcaller("tensor")):
             output = block.call(*inputs.args, **inputs.kwargs)
-        record.forward, record.peak_forward = (start, gauge.mark()), gauge.peak()
+        record.times.forward, record.bytes.peak_forward = (start, gauge.mark()), gauge.peak()
         return output
-    frame = Frame(
-        block.call,
-        block.module_state,
-        device_of(inputs.tensors, block.module_state.parameters()),
-        watch=watch,
-        weighed=True,
-        on_reread=record.note_reread,
-        on_hidden=lambda right: refuse(record, hidden_state(right)),
-        compiled=block.compiled,
-    )
+    frame = Frame(block, refuse, record.facts, weighed=True, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
-    output = frame.run(inputs.args, inputs.kwargs)
-    record.forward = start, gauge.mark()
+    output = frame.run(inputs)
+    record.times.forward = start, gauge.mark()
     if shared_random() != drawn:
         raise RuntimeError(
             f"a block ({block.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: run "
             "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
         )
-    record.peak_forward = gauge.peak()
-    if _checkpoints(frame.saved, tensors_in(output), inputs.tensors):
-        advice.checkpoints_inside()
-    record.outputs, record.made = frame.saved_of(tensors_in(output))
+    record.bytes.peak_forward = gauge.peak()
+    outputs = tensors_in(output)
+    if _checkpoints(frame.saved, outputs, inputs.tensors):
+        tell(CHECKPOINTS_INSIDE)
+    record.made = frame.note_outputs(outputs)
     if (kind := beyond_containers(output)) is not None and not isinstance(output, dict):
-        refuse(record, beyond(kind))
+        refuse(beyond(kind))
     return output
+
+
+def _note_inputs(
+    iteration: Iteration, record: BlockRecord, bytes_of: dict[int, int], tensors: list[torch.Tensor], least: int
+) -> None:
+    """Note what a block is given that none before was, and whether no other is given it."""
+    outside = bytes_by_storage(filter(from_outside, tensors))
+    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
+    earlier = frozenset().union(*(other.input_storages for other in iteration.records))
+    record.input_storages = frozenset(bytes_of)
+    record.bytes.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
+    record.bytes.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
+    record.lone = True
+    for other in iteration.records:
+        if other.input_storages & record.input_storages:  # moving it for one would not free it
+            record.lone = other.lone = False
 
 
 def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
@@ -130,40 +108,41 @@ class BlockMeasurement:
     """Measures a block while it runs again."""
 
     def __init__(
-        self,
-        record: BlockRecord,
-        gauge: HostGauge,
-        mover: Mover,
-        codec: Codec | None,
-        inputs: set[int],
-        least: int,
-        advice: Advice,
+        self, tools: DeviceTools, block: FittedBlock, record: BlockRecord, inputs: set[int], tell: Callable[[str], None]
     ) -> None:
-        self._record, self._gauge, self._mover, self._codec = record, gauge, mover, codec
-        self._inputs, self._least, self._advice = inputs, least, advice
+        self._tools, self._block, self._record, self._inputs, self._tell = tools, block, record, inputs, tell
         self._weighed_storages: dict[int, StorageWeakRef] = {}
+        self._last_saved = -1
 
     @contextmanager
-    def __call__(self, frame: Frame) -> Iterator[None]:
+    def __call__(self, frame: Frame) -> Iterator[Callable[[int, torch.Tensor], None] | None]:
         """Be around a second run; only the first of an iteration is looked into."""
-        record, gauge = self._record, self._gauge
+        record, gauge = self._record, self._tools.gauge
         start = gauge.mark()
-        if record.replay_spans:
-            yield
-            record.replay_spans.append((start, gauge.mark()))
+        if record.times.replay_spans:
+            yield None
+            record.times.replay_spans.append((start, gauge.mark()))
             return
-        self._last_saved = -1
-        frame.on_saved = self._take
-        if record.compiled:
-            yield
-        else:
-            with OperationWatch(gauge.mark, lambda: frame.count) as watching:
-                yield
-            self._note_costly(watching)
-            if watching.checkpointed:
-                self._advice.checkpoints_inside()
-        record.replay_spans.append((start, gauge.mark()))
-        frame.on_saved = None
+        watching, tail = OperationWatch(gauge.mark, lambda: frame.count), None
+        last = None if frame.saved - 1 in record.facts.outputs else frame.saved - 1
+
+        def take(number: int, tensor: torch.Tensor) -> None:
+            nonlocal tail
+            self._take(number, tensor)
+            if number == last:  # what comes now is run for its results alone, in this iteration and no other
+                watching.ended = True
+                tail, record.bytes.peak_backward = gauge.mark(), max(record.bytes.peak_backward, gauge.peak())
+
+        with NOTHING if self._block.compiled else watching:
+            yield take
+        end = gauge.mark()
+        record.times.replay_spans.append((start, end))
+        if tail is not None:
+            record.times.tail.append((tail, end))
+            gauge.peak()
+        self._note_costly(watching)
+        if watching.checkpointed:
+            self._tell(CHECKPOINTS_INSIDE)
         self._weighed_storages.clear()
 
     def weigh(self) -> Callable[[torch.Tensor], KeptTensor]:
@@ -180,47 +159,47 @@ class BlockMeasurement:
         for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):
             changed = number in watching.written or any(alias._version != version for alias, version in aliases)
             if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
-                stays = sum(nbytes for nbytes in sizes if nbytes < self._least)
-                self._record.operations.append(CostlyOperation(number, sum(sizes), stays))
-                self._record.operation_spans.append((start, end))
+                stays = sum(nbytes for nbytes in sizes if nbytes < self._tools.store.least)
+                self._record.times.operations.append(CostlyOperation(number, sum(sizes), stays))
+                self._record.times.operation_spans.append((start, end))
 
     def _take(self, number: int, tensor: torch.Tensor) -> None:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
-            self._record.small.add(number)
+            self._record.facts.small.add(number)
             return
         self._last_saved = number
         storage = storage_of(tensor)
         if storage is None:  # it stays, and is part of every peak
             return
-        small = storage.nbytes() < self._least
+        small = storage.nbytes() < self._tools.store.least
         if small:
-            self._record.small.add(number)
+            self._record.facts.small.add(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
-        if parameter or storage._cdata in self._weighed_storages or number in self._record.outputs:
+        if parameter or storage._cdata in self._weighed_storages or number in self._record.facts.outputs:
             return
         self._weighed_storages[storage._cdata] = weakly(storage)
         if storage._cdata in self._inputs:
             return
-        self._record.saved += storage.nbytes()
-        self._record.stays += storage.nbytes() if small else 0
-        self._record.encoded += storage.nbytes() if small else self._try_codec(tensor)
+        self._record.bytes.saved += storage.nbytes()
+        self._record.bytes.stays += storage.nbytes() if small else 0
+        self._record.bytes.encoded += storage.nbytes() if small else self._try_codec(tensor)
 
     def _try_codec(self, tensor: torch.Tensor) -> int:
-        nbytes = tensor.untyped_storage().nbytes()
-        array = dense(tensor) if self._codec is not None else None
-        if self._codec is None or array is None or not self._mover.handles(self._codec, array):
+        nbytes, codec = tensor.untyped_storage().nbytes(), self._tools.codec
+        gauge, mover, record = self._tools.gauge, self._tools.store.mover, self._record
+        array = dense(tensor) if codec is not None else None
+        if codec is None or array is None or not mover.handles(codec, array):
             return nbytes
-        gauge = self._gauge
         with torch.no_grad():
-            if (kind := (array.dtype, array.dim())) not in self._mover.warm:  # the first time it may be compiled
-                self._mover.warm.add(kind)
-                self._mover.decode(self._codec, *self._mover.encode(self._codec, array), torch.empty_like(array))
+            if (kind := (array.dtype, array.dim())) not in mover.warm:  # the first time it may be compiled
+                mover.warm.add(kind)
+                mover.decode(codec, *mover.encode(codec, array), torch.empty_like(array))
             start = gauge.mark()
-            payload, size = self._mover.encode(self._codec, array)
+            payload, size = mover.encode(codec, array)
             middle = gauge.mark()
-            self._mover.decode(self._codec, payload, size, torch.empty_like(array))
-            self._record.encode.append((start, middle))
-            self._record.decode.append((middle, gauge.mark()))
-        self._record.room = max(self._record.room, self._mover.encoding_room(self._codec, array, size))
+            mover.decode(codec, payload, size, torch.empty_like(array))
+            record.times.encode.append((start, middle))
+            record.times.decode.append((middle, gauge.mark()))
+        record.bytes.room = max(record.bytes.room, mover.encoding_room(codec, array, size))
         return min(size, nbytes)

@@ -13,10 +13,9 @@ from typing import Any
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from forebay.torch.fitting.blocks import ENOUGH, Patch, compiled
-from forebay.torch.fitting.fitted_block import FittedBlock
+from forebay.torch.fitting.blocks import ENOUGH, Patch
 from forebay.torch.fitting.record import BlockRecord
-from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.replay.block import FittedBlock, compiled
 
 MOST = 1 / 6
 """The part of the budget that a group may save: while it is recomputed all of that is there."""
@@ -69,25 +68,21 @@ def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: Blo
 def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
-    Parameters
-    ----------
-    records
-        What was measured of each block.
-    budget
-        Bytes of the device, without those that have been taken since by others, as optimizers do.
+    The budget is without the bytes that have been taken since by others, as optimizers do.
 
     Examples
     --------
-    >>> records = [BlockRecord(f"{n}", n, (), False, saved=10, follows=n > 0) for n in range(40)]
+    >>> from forebay.torch.fitting.record import BlockBytes
+    >>> records = [BlockRecord(f"{n}", n, (), bytes=BlockBytes(10), follows=n > 0) for n in range(40)]
     >>> groups(records, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(records[:16], 10_000)
     (True, {})
     """
     if len(records) <= ENOUGH:
         return {}
-    sizes = [record.saved + record.inputs for record in records]
+    sizes = [record.bytes.saved + record.bytes.inputs for record in records]
     most = min(sum(sizes) / ENOUGH, MOST * budget)
     peaks = _peaks(records)
-    before = accumulate((record.saved for record in records), initial=0)
+    before = accumulate((record.bytes.saved for record in records), initial=0)
     leaving = max(map(add, peaks, before)) - budget  # were all of them kept
     times = Counter(record.module for record in records)
     grouped: list[list[BlockRecord]] = []
@@ -102,7 +97,7 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
                 grouped[-1] = group
                 continue
         if grouped:
-            freed += sum(record.inputs for record in grouped[-1][1:])
+            freed += sum(record.bytes.inputs for record in grouped[-1][1:])
         grouped.append([record])
     return {group[0].module: tuple(record.module for record in group) for group in grouped if len(group) > 1}
 
@@ -111,9 +106,9 @@ def _peaks(records: Sequence[BlockRecord]) -> list[int]:
     """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
     peaks, input_bytes = [], 0
     for record in records:
-        input_bytes += record.inputs
-        counted = max(record.peak_forward, record.peak_after, record.peak_backward)
-        peaks.append(counted or input_bytes + record.saved)
+        input_bytes += record.bytes.inputs
+        counted = max(record.bytes.peak_forward, record.bytes.peak_after, record.bytes.peak_backward)
+        peaks.append(counted or input_bytes + record.bytes.saved)
     return peaks
 
 
@@ -122,12 +117,12 @@ def _fits(group: Sequence[BlockRecord], peaks: Sequence[int], budget: int) -> bo
 
     The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
     """
-    saved = sum(record.saved for record in group)
+    saved = sum(record.bytes.saved for record in group)
     later = 0
     for record, peak in zip(reversed(group), reversed(peaks), strict=True):
-        if peak + saved - record.saved + later > budget:
+        if peak + saved - record.bytes.saved + later > budget:
             return False
-        later += record.inputs
+        later += record.bytes.inputs
     return True
 
 
@@ -141,4 +136,4 @@ def group_of(blocks: Sequence[FittedBlock]) -> FittedBlock:
         return value
 
     module = nn.Sequential(*(block.module for block in blocks))
-    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, ModuleState(module), module, len(blocks))
+    return FittedBlock(f"{blocks[0].name} to {blocks[-1].name}", call, module, len(blocks))

@@ -50,18 +50,10 @@ class FitPlanner:
     room: SlabHeap
     """of the host, which a plan may need more of"""
 
-    def advance(self, profile: Profile, base: int) -> bool:
-        """Have the iteration that begins follow the plan that is due; tell whether that is a new one.
-
-        Parameters
-        ----------
-        profile
-            What was measured.
-        base
-            Bytes of the device that are in use.
-        """
+    def advance(self, profile: Profile, base: int) -> None:
+        """Have the iteration that begins follow the plan that is due, with so many bytes of the device in use."""
         if profile.phase is FitPhase.MEASURE:
-            return False
+            return
         assert profile.measured is not None
         grown = base > profile.plan_base + GROWTH
         if grown:
@@ -77,11 +69,9 @@ class FitPlanner:
                 raise
             profile.measure_anew()  # they may fit one by one
             profile.measured, profile.together = None, {}
-            return True
-        if plan is None:
-            return False
-        self._follow(profile, plan)
-        return True
+            return
+        if plan is not None:
+            self._follow(profile, plan)
 
     def _due(self, profile: Profile, grown: bool) -> FitPlan | None:
         """Return the plan that is to be followed from now on; None where it is the one that there is."""
@@ -223,10 +213,11 @@ class FitPlanner:
         timing = profile.timing
         grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
         for record, timed in zip(measured.records, timing.blocks, strict=True):
-            input_bytes += record.inputs
-            peaks = input_bytes, input_bytes, input_bytes + record.saved
+            nbytes = record.bytes
+            input_bytes += nbytes.inputs
+            peaks = input_bytes, input_bytes, input_bytes + nbytes.saved
             if self.counts:
-                peaks = grown + record.peak_forward, grown + record.peak_after, grown + record.peak_backward
+                peaks = grown + nbytes.peak_forward, grown + nbytes.peak_after, grown + nbytes.peak_backward
             blocks.append(block_of(record, timed, peaks, bool(self.budget.host), self.choice))
         speed = self.link or Link(1e9, 1e9)
         return Chain(tuple(blocks), timing.outside, speed.down, speed.up, self.budget.host or 0)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.fitted_block import FittedBlock
 from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.fitting.timings import PlanRun, StepTiming, corrected
 
@@ -54,8 +53,6 @@ class Profile:
     """bytes that an iteration took above what its plan foresaw, at most"""
     together: dict[int, tuple[int, ...]] | None = None
     """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
-    groups: dict[int, FittedBlock] = field(default_factory=dict)
-    """these as one, where they have been called"""
     strangers: int = 0
     """iterations in a row with blocks that were not measured"""
     anew: int = 0
@@ -76,8 +73,7 @@ class Profile:
     def measure_anew(self) -> None:
         """Have the next iteration measured; what was measured before is compared with it."""
         self.phase, self.plan, self.runs = FitPhase.MEASURE, None, {}
-        self.together, self.groups = None, {}
-        self.begun, self.strangers = 0, 0
+        self.together, self.begun, self.strangers = None, 0, 0
         self.anew += 1
 
     def with_known(self, records: Sequence[BlockRecord]) -> Sequence[BlockRecord]:
@@ -85,7 +81,7 @@ class Profile:
         if _calls(self.records) != _calls(records):
             return records
         pairs = zip(self.records, records, strict=True)
-        return [before if before.spans and not now.spans else now for before, now in pairs]
+        return [before if before.times.spans and not now.times.spans else now for before, now in pairs]
 
     def take(self, measured: MeasuredStep) -> None:
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""

@@ -1,9 +1,7 @@
 """What one iteration tells of a block: seconds, bytes saved, the costly part of it, and the peaks around it."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from itertools import chain
 from statistics import median
 from typing import Any
 
@@ -11,19 +9,9 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.torch.gauge import HostGauge
-from forebay.torch.replay.costly_operations import CostlyOperation, Share, shares_of
-
-
-def device_of(tensors: Iterable[torch.Tensor], parameters: Iterable[torch.Tensor]) -> torch.device:
-    """Tell where a block computes: on the first GPU among its inputs and parameters, and on the host if there is none.
-
-    An input that is on the host, such as lengths, does not mean that the block is.
-    """
-    for tensor in chain(tensors, parameters):
-        if not tensor.is_cpu:
-            return tensor.device
-    return torch.device("cpu")
-
+from forebay.torch.replay.block import FittedBlock
+from forebay.torch.replay.costly_operations import CostlyOperation, shares_of
+from forebay.torch.replay.frame import ReplayFacts
 
 Signature = tuple[Any, ...]
 
@@ -33,6 +21,56 @@ def signature(tensors: list[torch.Tensor]) -> Signature:
     return tuple([(tensor.shape, tensor.dtype, tensor.requires_grad, tensor.device) for tensor in tensors])
 
 
+Span = tuple[Any, Any]
+"""Two moments."""
+
+
+@dataclass(slots=True)
+class BlockTimes:
+    """When a block was at work."""
+
+    forward: Span | None = None
+    replay_spans: list[Span] = field(default_factory=list)
+    """of its second run, and of one more for each further backward pass"""
+    spans: list[Span] = field(default_factory=list)
+    """of its backward; none where the loss did not need it"""
+    tail: list[Span] = field(default_factory=list)
+    """of the end of a second run, behind all that is needed"""
+    waits: list[Span] = field(default_factory=list)
+    """of its backward, in which the computation waited for copies, but for those of a second run"""
+    replay_waits: list[Span] = field(default_factory=list)
+    """those of a second run"""
+    encode: list[Span] = field(default_factory=list)
+    decode: list[Span] = field(default_factory=list)
+    operations: list[CostlyOperation] = field(default_factory=list)
+    """costly ones whose outputs are worth keeping"""
+    operation_spans: list[Span] = field(default_factory=list)
+    """of these"""
+
+
+@dataclass(slots=True)
+class BlockBytes:
+    """What a block takes."""
+
+    saved: int = 0
+    """but for parameters, inputs and outputs"""
+    stays: int = 0
+    """of what is saved, in storages smaller than what is moved"""
+    inputs: int = 0
+    """of tensors that no block before was given"""
+    outside: int = 0
+    """those of them that do not move: small ones, and those that no operation made, as a batch that the caller holds"""
+    loose: int = 0
+    """of outputs that it saved and that no later block is given: they stay for this one alone"""
+    encoded: int = 0
+    """of the encodings of those that the codec takes, and of the others as they are"""
+    room: int = 0
+    """that an encoder needs on the device for a moment, at most"""
+    peak_forward: int = 0
+    peak_after: int = 0
+    peak_backward: int = 0
+
+
 @dataclass(slots=True)
 class BlockRecord:
     """One block in one iteration."""
@@ -40,74 +78,41 @@ class BlockRecord:
     name: str
     module: int
     """the identity of the module, or of those that it is made of"""
-    signature: Signature
-    compiled: bool
-    kind: tuple[Any, ...] = ()
-    """what blocks that are alike have in common"""
+    kind: tuple[Any, ...]
+    """what blocks that are alike have in common, with the signature of their inputs"""
     count: int = 1
     """the blocks of the model that it is made of"""
-    forward: tuple[Any, Any] | None = None
-    """moments"""
-    replay_spans: list[tuple[Any, Any]] = field(default_factory=list)
-    """of its second run, and of one more for each further backward pass"""
-    spans: list[tuple[Any, Any]] = field(default_factory=list)
-    """of its backward; none where the loss did not need it"""
-    waits: list[tuple[Any, Any]] = field(default_factory=list)
-    """of these, in which the computation waited for copies, but for those of a second run"""
-    replay_waits: list[tuple[Any, Any]] = field(default_factory=list)
-    """those of a second run"""
-    saved: int = 0
-    """bytes, but for parameters, inputs and outputs"""
-    stays: int = 0
-    """those of them that are in storages smaller than what is moved"""
-    inputs: int = 0
-    """bytes of tensors that no block before was given"""
-    outside: int = 0
-    """those of them that do not move: small ones, and those that no operation made, as a batch that the caller holds"""
+    times: BlockTimes = field(default_factory=BlockTimes)
+    bytes: BlockBytes = field(default_factory=BlockBytes)
+    facts: ReplayFacts = field(default_factory=ReplayFacts)
+    """what those that run it again have to know"""
     input_storages: frozenset[int] = frozenset()
     """the storages of its inputs"""
     made: tuple[tuple[StorageWeakRef, int], ...] = ()
     """those of its outputs that it saved, and their bytes"""
-    loose: int = 0
-    """bytes of these that no later block is given: they stay for this one alone"""
     lone: bool = False
     """whether its inputs are given to no other block"""
     follows: bool = False
     """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
-    outputs: frozenset[int] = frozenset()
-    """the numbers of saved tensors that are the block's output"""
-    small: set[int] = field(default_factory=set)
-    """the numbers of those that are parameters, or smaller than what is moved"""
     refused: bool = False
     """whether it computes other values when it is run again, so that it has to be kept"""
-    rereads: bool = False
-    """whether a function reads what it saved more than once, each time all of it"""
-    operations: list[CostlyOperation] = field(default_factory=list)
-    """costly ones whose outputs are worth keeping"""
-    operation_spans: list[tuple[Any, Any]] = field(default_factory=list)
-    """of these"""
-    costly: Mapping[str, Share] = field(default_factory=dict)
-    """the shares of their outputs that may be kept"""
-    encoded: int = 0
-    """bytes of the encodings of those that the codec takes, and of the others as they are"""
-    encode: list[tuple[Any, Any]] = field(default_factory=list)
-    decode: list[tuple[Any, Any]] = field(default_factory=list)
-    room: int = 0
-    """bytes that an encoder needs on the device for a moment, at most"""
-    peak_forward: int = 0
-    peak_after: int = 0
-    peak_backward: int = 0
 
-    def note_reread(self) -> None:
-        """Take note that a saved tensor was read more than once."""
-        self.rereads = True
+    @property
+    def signature(self) -> Signature:
+        """What it was given."""
+        return self.kind[-1]  # type: ignore[no-any-return]
+
+
+def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
+    """Begin the record of a call of a block with these tensors."""
+    return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)), block.count)
 
 
 def find_loose(records: list[BlockRecord]) -> None:
     """Find the outputs that a block saved and that no later block is given."""
     later: frozenset[int] = frozenset()
     for record in reversed(records):
-        record.loose = sum(nbytes for storage, nbytes in record.made if storage.cdata not in later)
+        record.bytes.loose = sum(nbytes for storage, nbytes in record.made if storage.cdata not in later)
         record.made = ()
         later |= record.input_storages
 
@@ -116,9 +121,9 @@ def find_costly(records: list[BlockRecord], gauge: HostGauge) -> None:
     """Find the shares of costly outputs that may be kept: the same for blocks that are alike."""
     alike: dict[Any, list[BlockRecord]] = defaultdict(list)
     for record in records:
-        alike[record.kind, tuple(record.operations)].append(record)
+        alike[record.kind, tuple(record.times.operations)].append(record)
     for group in alike.values():
-        seconds = [[gauge.seconds(*span) for span in record.operation_spans] for record in group]
-        shares = shares_of(group[0].operations, [median(times) for times in zip(*seconds, strict=True)])
+        seconds = [[gauge.seconds(*span) for span in record.times.operation_spans] for record in group]
+        shares = shares_of(group[0].times.operations, [median(times) for times in zip(*seconds, strict=True)])
         for record in group:
-            record.costly = shares
+            record.facts.costly = shares

@@ -1,7 +1,8 @@
 """A fitted model at work: iterations measured, planned, and carried out block by block."""
 
+import warnings
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -13,22 +14,22 @@ from torch import nn
 
 from forebay.codec import Codec
 from forebay.metrics import Metrics
-from forebay.torch.advice import Advice, beyond, hidden_state
+from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
 from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.fitting.device_tools import LEAST_MOVED, DeviceTools, tools_for
+from forebay.torch.fitting.device_tools import DeviceTools, tools_for
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.fitted_block import FittedBlock, Inputs, differentiable
-from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, learn
+from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, Observed, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
 from forebay.torch.fitting.profile import FitPhase
-from forebay.torch.fitting.record import BlockRecord, device_of, signature
+from forebay.torch.fitting.record import BlockRecord, record_of, signature
 from forebay.torch.fitting.shapes import ShapeProfiles
-from forebay.torch.fitting.treatment import hook_outputs
-from forebay.torch.replay.arguments import beyond_containers, tensors_in
-from forebay.torch.replay.frame import Frame
+from forebay.torch.fitting.treatment import end_pass, hook_outputs, leave, reach, treat
+from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
+from forebay.torch.replay.block import FittedBlock
+from forebay.torch.replay.frame import Frame, ReplayFacts
 from forebay.torch.replay.module_state import flags_of
 from forebay.units import Budget
 
@@ -44,7 +45,7 @@ class FittingSession:
         self._iteration: Iteration | None = None
         self._unread: list[Iteration] = []  # those that ended after another had begun, and whose times nobody has read
         self._call = ModelCall()
-        self._advice = Advice()
+        self._told: set[str] = set()
         self._refused: set[int] = set()  # the identities of blocks that cannot be run again as they were
         self._tools: DeviceTools | None = None
 
@@ -58,10 +59,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.base)
+        self._read_ended(iteration.observed.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.base)
+            tools.planner.advance(profile, iteration.observed.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -91,9 +92,9 @@ class FittingSession:
             plan, ran = iteration.plan, iteration.next_place
             # What has to be gone by the last block's backward; on a shorter way, all that was sent.
             whole = ran == len(plan.picks)
-            tools.runner.leave(iteration, plan.foreseen.leave[-1] if whole else bisect_left(plan.moving, ran))
+            leave(tools.store, iteration, plan.foreseen.leave[-1] if whole else bisect_left(plan.moving, ran))
         if not self._call.ran_blocks and torch.is_grad_enabled():
-            self._advice.none_called(block.name for block in self.blocks.values())
+            self._tell(NONE_CALLED.format(", ".join(block.name for block in self.blocks.values())))
 
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
@@ -101,7 +102,7 @@ class FittingSession:
         if not default_saving():
             return block.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not differentiable(block, tensors):
+        if not block.differentiable(tensors):
             return block.call(*args, **kwargs)
         return self._run(self._iteration_of(block, tensors), block, Inputs(args, kwargs, tensors))
 
@@ -133,32 +134,32 @@ class FittingSession:
         if first is None or not default_saving():
             return None
         tensors = tensors_in(value)
-        if not differentiable(first, tensors):
+        if not first.differentiable(tensors):
             return None
         iteration = self._iteration_of(first, tensors)
         wanted = (iteration.profile.together or {}).get(id(first.module), ())
         members = modules[at : at + len(wanted)]
         if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
             return None
-        groups = iteration.profile.groups
-        if id(first.module) not in groups:
+        group = self._profiles.groups.get(wanted)
+        if group is None:
             if not all(identity in self.blocks for identity in wanted):
                 return None
-            groups[id(first.module)] = group_of([self.blocks[identity] for identity in wanted])
-        return iteration, groups[id(first.module)], tensors
+            group = self._profiles.groups[wanted] = group_of([self.blocks[identity] for identity in wanted])
+        return iteration, group, tensors
 
     # Iterations.
 
     def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
         """Return the iteration that a block belongs to, a new one where it begins it."""
         last = self._iteration
-        if self._call.begins or last is None or last.backward.task is not None or last.dropped:
+        if self._call.begins or last is None or last.progress.task is not None or last.dropped:
             return self._begin_iteration(block, tensors)
         return last
 
     def _begin_iteration(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
         """Begin an iteration: one that is measured, or one with a plan."""
-        device, call, last = device_of(tensors, block.module_state.parameters()), self._call, self._iteration
+        device, call, last = block.device(tensors), self._call, self._iteration
         tools = self._tools
         if tools is None or tools.gauge.device != device:
             tools = self._tools = tools_for(device, self._budget, self._codec, self._choice, self._given)
@@ -170,8 +171,8 @@ class FittingSession:
         self._read_ended(base)
         if last is not None:
             self._profiles.note(last)
-            if last.backward.task is None and last.alive:
-                self._advice.several_graphs()
+            if last.progress.task is None and last.alive:
+                self._tell(SEVERAL_GRAPHS)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
         key = IterationKey(signature(tensors), autocast, flags)
@@ -190,9 +191,8 @@ class FittingSession:
         most = gauge.most() if watched else 0
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
-        iteration = Iteration(
-            key, profile, profile.plan, profile.records, own, base, clock, most, call.begins, profile.anew
-        )
+        observed = Observed(base, clock, most, profile.anew)
+        iteration = Iteration(key, profile, profile.plan, profile.records, own, observed, call.begins)
         self._iteration, call.begins, call.start = iteration, False, None
         tools.store.restart()
         tools.store.watch = nullcontext if clock is None or measuring else clock.waiting
@@ -203,7 +203,7 @@ class FittingSession:
         ended = [*self._unread, *([] if self._iteration is None else [self._iteration])]
         self._unread = []
         # Of several that one backward pass was for, the last.
-        last = {(id(iteration.profile), iteration.backward.task): iteration for iteration in ended}
+        last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
         for iteration in last.values():
             learn(iteration, base, self._budget["device"])
 
@@ -213,77 +213,81 @@ class FittingSession:
         """Run a block of an iteration."""
         number, tools = len(iteration.records), self._tools
         assert tools is not None
+        record = record_of(block, inputs.tensors)
+        refuse = partial(self._refuse, record)
         if iteration.plan is None:
-            least = LEAST_MOVED[tools.gauge.device.type]
-            record = block.record(signature(inputs.tensors))
-            refuse = None if self._keeps(block, record, inputs, True) else self._refuse
-            arguments = tools.gauge, tools.mover, self._codec, least, self._advice, refuse
-            output = measure(iteration, block, record, inputs, *arguments)
+            self._check(block, record, inputs, True)
+            output = measure(tools, iteration, block, inputs, record, refuse, self._tell)
         else:
-            output = self._carry_out(iteration, iteration.plan, block, inputs, tools)
+            output = self._carry_out(tools, iteration, iteration.plan, block, inputs, record, refuse)
         hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
         return output
+
+    def _tell(self, message: str) -> None:
+        """Warn of something once."""
+        if message not in self._told:
+            self._told.add(message)
+            warnings.warn(message, stacklevel=3)
 
     def _refuse(self, record: BlockRecord, why: str) -> None:
         """Have a block kept from now on, which cannot be run again as it was."""
         record.refused = True
         self._refused.add(record.module)
-        self._advice.refused(record.name, why)
+        self._tell(KEPT.format(record.name, why))
 
-    def _refuse_later(self, record: BlockRecord, right: bool) -> None:
-        """Have a block kept that has computed other values when it was run again after it was measured."""
-        self._refuse(record, hidden_state(right, later=True))
-
-    def _keeps(self, block: FittedBlock, record: BlockRecord, inputs: Inputs, measured: bool = False) -> bool:
-        """Tell whether a block has to be kept, with what it is given."""
+    def _check(self, block: FittedBlock, record: BlockRecord, inputs: Inputs, measured: bool = False) -> bool:
+        """Tell whether a block can be run again, with what it is given."""
         if block.identity in self._refused:
-            return True
-        kind = beyond_containers((inputs.args, inputs.kwargs))
-        why = block.module_state.beyond() if kind is None and measured else kind and beyond(kind)
-        if why is not None:
+            record.refused = True
+        elif (kind := beyond_containers((inputs.args, inputs.kwargs))) is not None:
+            self._refuse(record, beyond(kind))
+        elif measured and (why := block.module_state.beyond()) is not None:
             self._refuse(record, why)
-        return why is not None
+        return not record.refused
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
         if self._tools is not None:
-            self._tools.runner.reach(iteration, number, lambda: self._end(iteration))
+            reach(self._tools, iteration, number, lambda: self._end(iteration))
 
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
-        if iteration.clock is not None and iteration is not self._iteration and iteration not in self._unread:
+        if iteration.observed.clock is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
-        self._tools.runner.end(iteration)
+        end_pass(self._tools.gauge, iteration)
 
     def _carry_out(
-        self, iteration: Iteration, plan: FitPlan, block: FittedBlock, inputs: Inputs, tools: DeviceTools
+        self,
+        tools: DeviceTools,
+        iteration: Iteration,
+        plan: FitPlan,
+        block: FittedBlock,
+        inputs: Inputs,
+        record: BlockRecord,
+        refuse: Callable[[str], None],
     ) -> Any:
         """Run a block as the plan says; recompute it where that does not know its inputs.
 
         A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
         """
-        record = block.record(signature(inputs.tensors))
-        place, on_hidden = iteration.place_of(record.module, record.signature), partial(self._refuse_later, record)
-        iteration.places.append(place)
-        treatment = TREATMENTS["keep" if place is None else plan.picks[place].name]
-        if place is None or (treatment.what != "all" and self._keeps(block, record, inputs)):
-            iteration.places[-1] = None
+        clock, place = iteration.observed.clock, iteration.place_of(record.module, record.signature)
+        planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
+        if place is None or not (planned or self._check(block, record, inputs)):
+            iteration.places.append(None)
             iteration.records.append(record)
             met = any(expected.module == record.module for expected in iteration.expected)
-            if not met or self._keeps(block, record, inputs):
+            if not met or not self._check(block, record, inputs):
                 return block.call(*inputs.args, **inputs.kwargs)
-            device = device_of(inputs.tensors, block.module_state.parameters())
-            frame = Frame(block.call, block.module_state, device, compiled=block.compiled, on_hidden=on_hidden)
-            return frame.run(inputs.args, inputs.kwargs)
-        clock, expected = iteration.clock, iteration.expected[place]
-        iteration.records.append(expected if clock is None else record)
-        start = None if clock is None else clock.gauge.mark()
-        sent = iteration.sent.setdefault(place, [])
-        output = tools.runner.run(
-            block, inputs, treatment, expected, sent, None if clock is None else record, on_hidden
-        )
-        if clock is not None:
-            record.forward = start, clock.gauge.mark()
-        tools.runner.leave(iteration, plan.foreseen.settle[place + 1])
+            return Frame(block, refuse, ReplayFacts()).run(inputs)
+        iteration.places.append(place)
+        if clock is None:
+            iteration.records.append(iteration.expected[place])
+            output = treat(tools, iteration, place, block, inputs, None, refuse)
+        else:
+            iteration.records.append(record)
+            start = clock.gauge.mark()
+            output = treat(tools, iteration, place, block, inputs, record, refuse)
+            record.times.forward = start, clock.gauge.mark()
+        leave(tools.store, iteration, plan.foreseen.settle[place + 1])
         return output

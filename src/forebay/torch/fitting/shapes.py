@@ -5,6 +5,7 @@ from collections import Counter
 from forebay.torch.fitting.iteration import Iteration, IterationKey, within
 from forebay.torch.fitting.profile import Profile
 from forebay.torch.fitting.record import Signature
+from forebay.torch.replay.block import FittedBlock
 
 MOST_SHAPES = 64
 """Plans for so many sets of shapes are kept; those used longest ago go first."""
@@ -20,6 +21,8 @@ class ShapeProfiles:
     def __init__(self) -> None:
         self.forked: dict[IterationKey, None] = {}
         """how iterations begin that go on with several shapes"""
+        self.groups: dict[tuple[int, ...], FittedBlock] = {}
+        """blocks that are taken together as one, by the identities of their modules"""
         self._profiles: dict[IterationKey, Profile] = {}
         self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
 
@@ -59,7 +62,7 @@ class ShapeProfiles:
         if iteration.plan is None:
             return
         strangers = None in iteration.places
-        if iteration.above:
+        if iteration.observed.above:
             self._came[iteration.key] = OFTEN  # a kernel for these shapes may take more than that for larger ones
         if iteration.own:
             iteration.profile.meet(strangers)
@@ -67,8 +70,7 @@ class ShapeProfiles:
             self.forked[iteration.key] = None
             if len(self.forked) > MOST_SHAPES:
                 del self.forked[next(iter(self.forked))]
-            for profile in self._profiles.values():
-                profile.groups = {}  # blocks may have been replaced
+            self.groups.clear()  # blocks may have been replaced
 
 
 def _holds(larger: IterationKey, key: IterationKey) -> bool:

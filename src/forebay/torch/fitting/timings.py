@@ -48,27 +48,25 @@ class PlanRun:
     """seconds of what is around the blocks"""
 
 
-def read_first_iteration(records: Sequence[BlockRecord], gauge: HostGauge, outside: float) -> StepTiming:
-    """Read the iteration that recomputed every block and looked into it."""
-    return StepTiming(tuple(_guessed(record, gauge) for record in records), outside)
-
-
-def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
-    encode, decode = total_seconds(gauge, record.encode), total_seconds(gauge, record.decode)
-    forward = gauge.seconds(*record.forward) if record.forward else 0.0
-    if not record.spans:
+def guessed_timing(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+    """Read a block in the iteration that recomputed it and looked into it."""
+    times = record.times
+    encode, decode = total_seconds(gauge, times.encode), total_seconds(gauge, times.decode)
+    forward = gauge.seconds(*times.forward) if times.forward else 0.0
+    if not times.spans:
         return BlockTiming(forward, 0.0)
-    backward = max(total_seconds(gauge, record.spans) - total_seconds(gauge, record.replay_spans), 0.2 * forward)
+    backward = max(total_seconds(gauge, times.spans) - total_seconds(gauge, times.replay_spans), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
     # down, so that only the share of those that run again is taken from it.
-    passes = len(record.replay_spans)
-    replay = total_seconds(gauge, record.replay_spans) - encode - decode
+    passes = len(times.replay_spans)
+    aside = encode + decode + total_seconds(gauge, times.tail)
+    replay = total_seconds(gauge, times.replay_spans) - aside
     first = min(forward, replay / passes) if passes else forward
-    watched = gauge.seconds(*record.replay_spans[0]) - encode - decode if passes else 0.0
+    watched = gauge.seconds(*times.replay_spans[0]) - aside if passes else 0.0
     runs = first * max(passes, 1)
     second = {"all": 0.0, "nothing": runs}
-    for name, share in record.costly.items():
-        timed = zip(record.operations, record.operation_spans, strict=True)
+    for name, share in record.facts.costly.items():
+        timed = zip(times.operations, times.operation_spans, strict=True)
         left_out = total_seconds(gauge, (span for operation, span in timed if operation.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
     extra = {
@@ -79,26 +77,15 @@ def _guessed(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
     return BlockTiming(first, backward, extra)
 
 
-def read_run(
-    first: StepTiming,
-    records: Sequence[BlockRecord],
-    names: Sequence[str],
-    gauge: HostGauge,
-    seconds: tuple[float, float],
-) -> PlanRun:
-    """Read an iteration in which blocks were treated as a plan says, with its seconds and those around its blocks."""
-    rows = zip(first.blocks, records, names, strict=True)
-    blocks = tuple(_treated_timing(guess, record, name, gauge) for guess, record, name in rows)
-    return PlanRun(seconds[0], blocks, seconds[1])
-
-
-def _treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
-    forward = gauge.seconds(*record.forward) if record.forward else guess.forward
-    if not record.spans:
+def treated_timing(guess: BlockTiming, record: BlockRecord, name: str, gauge: HostGauge) -> TreatedTiming | None:
+    """Read a block in an iteration with a plan, in which it had a treatment of this name."""
+    times = record.times
+    forward = gauge.seconds(*times.forward) if times.forward else guess.forward
+    if not times.spans:
         return None if guess.backward else TreatedTiming(name, forward)
-    runs = total_seconds(gauge, record.replay_spans)
-    backward = max(total_seconds(gauge, record.spans) - runs - total_seconds(gauge, record.waits), 0.0)
-    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, record.replay_waits), 0.0))
+    runs = total_seconds(gauge, times.replay_spans)
+    backward = max(total_seconds(gauge, times.spans) - runs - total_seconds(gauge, times.waits), 0.0)
+    return TreatedTiming(name, forward, backward, max(runs - total_seconds(gauge, times.replay_waits), 0.0))
 
 
 Sample = tuple[float, float, float]
@@ -106,22 +93,10 @@ Sample = tuple[float, float, float]
 
 
 def corrected(first: StepTiming, kinds: Sequence[Hashable], runs: Sequence[PlanRun]) -> StepTiming:
-    """Correct what the first iteration told by what was timed since.
+    """Correct what the first iteration told by runs with plans; blocks are alike whose kinds are.
 
-    Parameters
-    ----------
-    first
-        What the iteration without a plan told.
-    kinds
-        What blocks that are alike have in common.
-    runs
-        Iterations with a plan.
-
-    Returns
-    -------
-    StepTiming
-        A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the
-        first iteration told, multiplied by what this was wrong by for others.
+    A treatment that no block of a kind had costs what it costs others on top of a second run, and that what the first
+    iteration told, multiplied by what this was wrong by for others.
 
     Examples
     --------

@@ -1,19 +1,82 @@
-"""What a step reaches beside its arguments, between the passes: modes are set again, and changed tensors refused."""
+"""What a step reaches beside its arguments: buffers, which it must not change, and what must be as it was later."""
 
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from forebay.errors import ForebayError
+from forebay.errors import ForebayError, StateError
 from forebay.torch.compat import TorchDispatchMode, tree_leaves, version_of
 from forebay.torch.mover import storage_of
 
 
 class ChangedError(ForebayError, RuntimeError):
     """A tensor that is needed to run steps again, and is no longer what it was."""
+
+
+def _parts(modules: Iterable[nn.Module]) -> list[tuple[nn.Module, str]]:
+    """List all modules once, each with what its names begin with as a user would write them."""
+    parts = {id(part): (part, path) for module in modules for path, part in module.named_modules()}
+    return [(part, f"{path}." if path else "") for part, path in parts.values()]
+
+
+@dataclass(frozen=True)
+class _Buffer:
+    module: nn.Module
+    name: str
+    path: str
+    """as a user would write it"""
+    tensor: Tensor
+    version: int
+    values: Tensor | None
+    """a copy, where it is to be put back"""
+
+    @property
+    def changed(self) -> bool:
+        """That it was changed in place, or that another tensor was put in its place."""
+        if self.module._buffers.get(self.name) is not self.tensor or self.tensor._version != self.version:
+            return True
+        # Kernels such as batch_norm's write their statistics without counting a version.
+        return self.values is not None and not _same_values(self.tensor, self.values)
+
+
+def _same_values(first: Tensor, second: Tensor) -> bool:
+    """Compare tensors, taking what is no number for equal to itself."""
+    return torch.equal(first, second) or bool(((first == second) | ((first != first) & (second != second))).all())
+
+
+class ModuleBuffers:
+    """The buffers of some modules as they are now."""
+
+    def __init__(self, modules: Iterable[nn.Module], *, copied: bool) -> None:
+        self._buffers = [
+            _Buffer(part, name, path + name, b, b._version, b.detach().clone() if copied else None)
+            for part, path in _parts(modules)
+            for name, b in part._buffers.items()
+            if b is not None
+        ]
+
+    def put_back(self) -> list[str]:
+        """Put back what has changed, and name it."""
+        changed = [buffer for buffer in self._buffers if buffer.changed]
+        with torch.no_grad():
+            for buffer in self._buffers if changed else []:  # all: some are changed beside without being counted
+                buffer.module._buffers[buffer.name] = buffer.tensor
+                if buffer.values is not None:
+                    buffer.tensor.copy_(buffer.values)
+        return [buffer.path for buffer in changed]
+
+    def check(self) -> None:
+        """Refuse steps that have changed some, putting back what can be."""
+        if changed := self.put_back():
+            raise StateError(
+                f"the step changes {', '.join(changed)} of a module: steps are run again, and would change it again; "
+                "carry it in the state, or call eval() on the module"
+            )
 
 
 class CapturedState:
@@ -23,11 +86,11 @@ class CapturedState:
     """
 
     def __init__(self, modules: Iterable[nn.Module], tensors: Iterable[weakref.ref[Tensor]]) -> None:
-        parts = {id(part): (part, path) for module in modules for path, part in module.named_modules()}
-        self._modes = [(part, part.training) for part, _ in parts.values()]
+        parts = _parts(modules)
+        self._modes = [(part, part.training) for part, _ in parts]
         self._held = [
-            (named, name, f"{path}.{name}" if path else name, version_of(tensor), weakref.ref(tensor))
-            for part, path in parts.values()
+            (named, name, path + name, version_of(tensor), weakref.ref(tensor))
+            for part, path in parts
             for named in (part._buffers, part._parameters, vars(part))
             for name, tensor in named.items()
             if isinstance(tensor, Tensor)

@@ -87,18 +87,17 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
     budget, note = there_is(request.budget, engine, count)
     if request.plan is None:
         request.check_budget(count, nbytes, budget)
-    probed = probe(loop, loop_arguments, modules)
+    in_place, recording = probe(loop, loop_arguments, modules)
     at_once = request.chunk if request.plan is None else request.plan.every
-    if probed.in_place and at_once not in (None, 1):
+    if in_place and at_once not in (None, 1):
         raise PlanError(
             f"chunk={at_once}: the step changes its state in place, and such steps are recorded one at a time; "
             "give no chunk, or return new tensors"
         )
     if request.plan is not None:
-        return Decision(probed.in_place, request.plan)
-    recording = probed.recording
-    if request.asks_for_nothing and not probed.in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
-        return Decision(probed.in_place, None)
+        return Decision(in_place, request.plan)
+    if request.asks_for_nothing and not in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
+        return Decision(in_place, None)
     with random_untouched(loop.form.device):
         costs = request.costs or measured(engine, budget, request.where, False)
         costs = with_codecs(engine, costs, encoders, error)
@@ -108,7 +107,7 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
         budget,
         replace(costs, assumed=None),
         recording,
-        replace(request, chunk=1) if probed.in_place else request,
+        replace(request, chunk=1) if in_place else request,
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
     )
-    return Decision(probed.in_place, plan, with_unused(note, request.codec, plan))
+    return Decision(in_place, plan, with_unused(note, request.codec, plan))

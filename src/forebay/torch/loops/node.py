@@ -1,23 +1,22 @@
 """The loop as one node of autograd's graph: forward to the turn, a wait for the gradients, and back."""
 
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.errors import ForebayError
-from forebay.planner import Plan
 from forebay.torch.execution_context import random_untouched
 from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.captured_state import CapturedState
-from forebay.torch.loops.module_buffers import ModuleBuffers
+from forebay.torch.loops.captured_state import CapturedState, ModuleBuffers
+from forebay.torch.loops.decision import Decision
 from forebay.torch.loops.recording import share_memory
+from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import Steps
 from forebay.torch.loops.sweep import Notes, Sweep
 
@@ -31,31 +30,28 @@ class LoopCall:
     """One call of `checkpointed`."""
 
     loop: Steps
-    plan: Plan
-    in_place: bool
+    decision: Decision
+    params: Params
     values: tuple[Any, ...]
+    """the plain ones of the initial state"""
     inputs: int
     """how many tensors of inputs there are"""
-    params: Params
-    modules: Sequence[nn.Module]
-    """those whose buffers a step might change"""
-    tensors: Sequence[weakref.ref[Tensor]]
-    """those that a step might use beside its arguments"""
+    signature: StepSignature
+    """with the modules whose buffers a step might change, and the tensors that it might use beside its arguments"""
     request: Request
-    note: str
-    """what was decided for the caller"""
     progress: bool | None
     report: Callable[[Result], None] | None
     notes: Notes = field(init=False)
 
     def __post_init__(self) -> None:
-        self.notes = Notes({0: self.values}, in_place=self.in_place)
+        self.notes = Notes({0: self.values}, in_place=self.decision.in_place)
 
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Return a reversal that has not been run forward yet."""
-        sweep = Sweep(self.loop, self.plan.every, inputs, self.params, self.notes, first=first)
-        state = self.loop.form.pack(state)
-        return sweep, self.request.prepare(sweep.forward, state, self.loop.count, self.plan, self.note)
+        plan, state = self.decision.plan, self.loop.form.pack(state)
+        assert plan is not None
+        sweep = Sweep(self.loop, plan.every, inputs, self.params, self.notes, first=first)
+        return sweep, self.request.prepare(sweep.forward, state, self.loop.count, plan, self.decision.note)
 
 
 def differentiate(
@@ -80,7 +76,7 @@ class _Loop(torch.autograd.Function):
         """Run to the turn and wait there."""
         count = len(call.loop.form.shapes)
         state, inputs = tensors[:count], tensors[count : count + call.inputs]
-        buffers = ModuleBuffers(call.modules, copied=False)
+        buffers = ModuleBuffers(call.signature.modules, copied=False)
         sweep, reversal = call.start(state, inputs, True)
         try:
             final = reversal.forward(sweep.final)
@@ -93,7 +89,7 @@ class _Loop(torch.autograd.Function):
         results = (*final, *outputs)
         _hand_over(results)
         ctx.call, ctx.waiting = call, (sweep, reversal)
-        ctx.captured = CapturedState(call.modules, call.tensors)
+        ctx.captured = CapturedState(call.signature.modules, call.signature.tensors)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         whole = [tensor for tensor in results if not (tensor.is_floating_point() or tensor.is_complex())]
@@ -116,7 +112,8 @@ class _Loop(torch.autograd.Function):
             with reversal:
                 sweep.start_back(gradients[:count], gradients[count:])
                 result = reversal.backward(sweep.backward, call.progress)
-        own_gradients = [*sweep.of_state, *sweep.of_inputs, *sweep.of_params]
+        found = sweep.gradients
+        own_gradients = [*found.state, *found.inputs, *found.params]
         _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)

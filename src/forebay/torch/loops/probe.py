@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
 
@@ -11,28 +10,23 @@ from torch import Tensor, nn
 
 from forebay.engine.recorded import Recording
 from forebay.errors import StateError
-from forebay.torch.execution_context import Autocast, random_untouched, shared_random
+from forebay.torch.execution_context import Autocast, random_state, random_untouched, set_random_state, shared_random
 from forebay.torch.loops.arguments import LoopArguments
-from forebay.torch.loops.module_buffers import ModuleBuffers
+from forebay.torch.loops.captured_state import ModuleBuffers
 from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
 from forebay.torch.loops.steps import Steps
 from forebay.torch.mover import storage_of
+from forebay.torch.replay.hidden_state import alike
 
 REPEATS, ENOUGH = 5, 0.2
 """How often a call is timed, and the seconds after which it is enough."""
 
 
-@dataclass(frozen=True)
-class Probe:
-    """What the first steps showed."""
+def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> tuple[bool, Recording]:
+    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were.
 
-    in_place: bool
-    """that a step changes the tensors of its state"""
-    recording: Recording
-
-
-def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> Probe:
-    """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were."""
+    Tells whether a step changes the tensors of its state, and what recordings need and cost.
+    """
     autocast = Autocast.now(steps.form.device)
     values, inputs, leaves = loop_arguments.values, loop_arguments.inputs, loop_arguments.params.stand_ins()
     arguments = loop_arguments.params.build(leaves)
@@ -51,17 +45,23 @@ def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Modu
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
         check_apart(in_place and share_memory(loop_arguments.tensors))
+        drawn_from = random_state(steps.form.device)
         first = recorded(1)
-        check_leaves((*first.final, *first.outputs[0]), (*first.state, *first.inputs[0], *leaves))
-        del first
+        results = [*first.final, *first.outputs[0]]
+        check_leaves(results, (*first.state, *first.inputs[0], *leaves))
+        results = [tensor.detach() for tensor in results]
+        set_random_state(steps.form.device, drawn_from)
+        first = recorded(1)
+        _check_again(results, [*first.final, *first.outputs[0]])
+        _back(first)  # compiles what has to be, and warms up
+        del first, results
         # A step may change what the one before it has saved: then each has to be recorded by itself.
         count = 1 if in_place else min(2, steps.count)
         sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
-        _back(recorded(1))  # compiles what has to be, and warms up
         one_step = _seconds(lambda: _back(recorded(1)), steps.form.device)
         both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
     each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
-    return Probe(in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each))
+    return in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each)
 
 
 @torch.no_grad()
@@ -75,6 +75,20 @@ def _changes_state(
         if versions != versions_of(before):
             return True
     return False
+
+
+def _check_again(first: Sequence[Tensor], second: Sequence[Tensor]) -> None:
+    """Refuse a step that gives other values when it is run again with the same random numbers."""
+    rows = [[_row(tensor) for tensor in run if storage_of(tensor) is not None] for run in (first, second)]
+    if not all(map(alike, *rows)):
+        raise StateError(
+            "the step computes other values when it is run again: it has state of its own, such as a counter, or a "
+            "tensor that it changes beside its state. Steps are run again: carry it in the state, or pass it as inputs="
+        )
+
+
+def _row(tensor: Tensor) -> Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().contiguous().view(-1)
 
 
 @contextmanager

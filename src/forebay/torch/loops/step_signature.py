@@ -4,7 +4,7 @@ import functools
 import random
 import types
 import weakref
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from itertools import chain
 from typing import Any
 
@@ -57,12 +57,7 @@ class StepSignature:
         if (compiled := getattr(value, "_torchdynamo_orig_callable", None)) is not None:
             return "compiled", self._of(compiled)
         if isinstance(value, functools.partial):
-            return (
-                "partial",
-                self._of(value.func),
-                self._all(value.args),
-                self._all(_flat(sorted(value.keywords.items()))),
-            )
+            return self._of(value.func), self._all(value.args), self._all(_flat(sorted(value.keywords.items())))
         if isinstance(value, types.MethodType):
             return self._of(value.__func__), self._of(value.__self__)
         if isinstance(value, types.FunctionType):
@@ -78,16 +73,18 @@ class StepSignature:
 
 
 class _Identity:
-    """Equal for one object alone, which it does not keep alive where that can be helped."""
+    """Equal for one object alone, which it does not keep alive where that can be helped.
+
+    Lists, dicts and the like cannot be referred to weakly. They may hold much, so they are known by their address
+    alone; that another one takes it over is caught where it changes a gradient.
+    """
 
     def __init__(self, value: Any) -> None:
         self._hash = hash((type(value), id(value)))
         try:
-            self._refer = weakref.ref(value)
+            self._refer: Callable[[], Any] = weakref.ref(value)
         except TypeError:
-            # Lists, dicts and the like cannot be referred to weakly. They may hold much, so they are known by their
-            # address alone; that another one takes it over is caught where it changes a gradient.
-            self._refer = functools.partial(_address, id(value))  # type: ignore[assignment]
+            self._refer = _no_reference
 
     def __hash__(self) -> int:
         return self._hash
@@ -95,12 +92,11 @@ class _Identity:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Identity) or self._hash != other._hash:
             return False
-        mine, theirs = self._refer(), other._refer()
-        return mine is not None and (mine is theirs or (isinstance(mine, int) and mine == theirs))
+        return self._refer() is other._refer() is not None
 
 
-def _address(address: int) -> int:
-    return address
+def _no_reference() -> bool:
+    return True
 
 
 def _inside(cell: types.CellType) -> Any:

@@ -10,10 +10,10 @@ from torch import Tensor
 from forebay.errors import StateError
 from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.outputs import OutputForm, put
 from forebay.torch.loops.probe import check_leaves
 from forebay.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
 from forebay.torch.loops.steps import Steps
+from forebay.torch.loops.trees import OutputForm, put
 from forebay.torch.mover import storage_of
 
 
@@ -45,22 +45,25 @@ class Notes:
             self.twins[step] = twins
 
 
+@dataclass
+class Gradients:
+    """What has been computed on the way back."""
+
+    state: Sequence[Tensor | None]
+    """of the state that the sweep has come to; of the initial one in the end"""
+    outputs: Sequence[Tensor | None]
+    params: Sequence[Tensor | None]
+    inputs: Sequence[Tensor | None]
+
+
 class Sweep:
     """The two callbacks of a reversal. It does not know the reversal, so that giving up the one frees the other."""
 
     def __init__(
-        self,
-        steps: Steps,
-        chunk: int,
-        inputs: Sequence[Tensor],
-        params: Params,
-        notes: Notes,
-        *,
-        first: bool,
+        self, steps: Steps, chunk: int, inputs: Sequence[Tensor], params: Params, notes: Notes, *, first: bool
     ) -> None:
         self._steps, self._chunk, self._inputs, self._params = steps, chunk, inputs, params
-        self._first = first
-        self.notes = notes
+        self._first, self.notes = first, notes
         self._autocast = Autocast.now(steps.form.device)
         self._borrowed: set[int] = set()  # the memory that the last states given to forward are in
 
@@ -145,20 +148,14 @@ class Sweep:
 
     def start_back(self, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
         """Take the gradients to start from."""
-        self._of_state, self._of_outputs = list(of_final), list(of_outputs)
         self._leaves = self._params.stand_ins()
         self._arguments = self._params.build(self._leaves)
-        self.of_params: list[Tensor | None] = [None] * len(self._leaves)
-        self.of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in self._inputs]
-
-    @property
-    def of_state(self) -> list[Tensor | None]:
-        """The gradients of the initial state, in the end."""
-        return self._of_state
+        of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in self._inputs]
+        self.gradients = Gradients(of_final, of_outputs, [None] * len(self._leaves), of_inputs)
 
     def backward(self, state: Sequence[Tensor], start: int) -> None:
         """Differentiate the steps of one recording."""
-        steps, notes = self._steps, self.notes
+        steps, notes, gradients = self._steps, self.notes, self.gradients
         span = range(start, min(start + self._chunk, steps.count))
         if notes.draws:
             set_random_state(steps.form.device, notes.random[start])
@@ -177,22 +174,22 @@ class Sweep:
         check_leaves(
             (*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
         )
-        of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
+        of_outputs = [[None if g is None else g[step] for g in gradients.outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
             for output, number in enumerate(notes.same.get(span.stop - 1, ())):
                 of_outputs[-1][output] = None if number >= 0 else of_outputs[-1][output]
         arrived = [
             (number, g[start - 1])
-            for number, g in zip(notes.same.get(start - 1, ()), self._of_outputs, strict=False)
+            for number, g in zip(notes.same.get(start - 1, ()), gradients.outputs, strict=False)
             if number >= 0 and g is not None
         ]
-        of_state, of_inputs, of_params = recorded.back(self._of_state, of_outputs, arrived, self.of_params)
+        of_state, of_inputs, of_params = recorded.back(gradients.state, of_outputs, arrived, gradients.params)
         lent = {tensor.untyped_storage().data_ptr() for tensor in state}
-        self._of_state = [_own(gradient, lent) for gradient in of_state]
-        self.of_params = [_own(gradient, lent) for gradient in of_params]
-        for step, gradients in zip(span, of_inputs, strict=True):
-            for whole, gradient in zip(self.of_inputs, gradients, strict=True):
+        gradients.state = [_own(gradient, lent) for gradient in of_state]
+        gradients.params = [_own(gradient, lent) for gradient in of_params]
+        for step, slices in zip(span, of_inputs, strict=True):
+            for whole, gradient in zip(gradients.inputs, slices, strict=True):
                 if whole is not None and gradient is not None:
                     whole[step].copy_(gradient)
 

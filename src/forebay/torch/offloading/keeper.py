@@ -2,6 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import ref
 
 import torch
@@ -45,7 +47,7 @@ class _LetThrough:
         """of the last iteration that saved it"""
 
     def __del__(self) -> None:
-        self.keeper.dropped.append(self.nbytes)  # in any thread: the keeper takes note when it is next used
+        self.keeper.store.ended.append((0, self.nbytes, None, None, None))  # in any thread
 
 
 def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
@@ -54,7 +56,7 @@ def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
         return saved.tensor()  # type: ignore[union-attr]
     tensor, version, let = saved
     if let is not None:
-        let.keeper.turned = True
+        let.keeper.iteration.turned = True
     if tensor._version != version:
         check_version(tensor, version)
     return tensor
@@ -65,54 +67,74 @@ def stays(tensor: torch.Tensor) -> Counted:
     return tensor if tensor.is_leaf else tensor.detach(), tensor._version, None
 
 
+class LearnedOrder(NamedTuple):
+    """What an iteration told of those that go like it."""
+
+    sizes: list[int]
+    """of what is saved, in that order"""
+    let_through: int
+    """bytes beside it"""
+    order: list[int]
+    """of the first uses"""
+    moved: frozenset[int]
+    """what has to leave the device"""
+
+
+NOTHING_LEARNED = LearnedOrder([], 0, [], frozenset())
+
+
+@dataclass(slots=True)
+class SavingIteration:
+    """An iteration so far."""
+
+    order: list[int]
+    """to fetch in"""
+    most: int
+    """bytes that were let through at once"""
+    token: "Callable[[], GraphToken | None]"
+    sizes: list[int] = field(default_factory=list)
+    entries: list["ref[Entry]"] = field(default_factory=list)
+    uses: list[int] = field(default_factory=list)
+    fetched: int = 0
+    """how much of the order has been fetched"""
+    partly: bool = False
+    """whether some of it was only counted, so that its order is not known"""
+    turned: bool = False
+    """whether something of it has been asked for"""
+
+
 class Keeper:
     """Learns the order of an iteration, plans what moves, and moves it."""
 
     def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, device: torch.device) -> None:
         if budget.host is None:
             budget = budget.with_tier("host", _half_of_host())
-        budget, self._less = less_of_host(budget, free_host_bytes())
-        self.device = device
-        self.store = TensorStore(mover_for(device, budget.host))
-        self.turned = False
-        """whether something of this iteration has been asked for"""
-        self.dropped: deque[int] = deque()
-        """bytes of storages that were let through and that nobody holds any more"""
-        self._budget, self._host, self._codec, self._least = budget["device"], budget["host"], codec, min_bytes
-        self._token: Callable[[], GraphToken | None] = _no_token
-        self._sizes: list[int] = []
-        self._uses: list[int] = []
-        self._entries: list[ref[Entry]] = []
-        self._staying: deque[ref[Entry]] = deque()  # those of them that nobody has sent away
-        self._most = 0  # bytes that were let through in this iteration
-        self._learned: tuple[list[int], int] = [], 0  # the sizes that the plan is for, and the bytes let through beside
-        self._order: list[int] = []
-        self._moved: frozenset[int] = frozenset()
-        self._next = 0
+        self._budget, self._less = less_of_host(budget, free_host_bytes())
+        self._room, self._codec, self._least = self._budget["device"], codec, min_bytes
+        self.store = TensorStore(mover_for(device, self._budget.host))
+        self.iteration = SavingIteration([], 0, _no_token)
+        self._learned = NOTHING_LEARNED
         self._fits = False  # whether the last iteration had room for everything
-        self._partly = False  # whether some of this one was only counted, so that its order is not known
+        self._staying: deque[ref[Entry]] = deque()  # entries that nobody has sent away
         self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        if self._sizes and self._uses and (self._sizes, self._most) != self._learned and not self._partly:
-            self._order = fetch_order(len(self._sizes), self._uses)
-            self._moved = to_move(self._sizes, self._order, self._budget - self._most)
-            self._learned = self._sizes, self._most
-            self._fits = not self._moved
-        self._take_note_of_dropped()
-        self._partly, self._most = False, self.store.let_through
-        self._sizes, self._uses, self._entries, self._next = [], [], [], 0
+        last, learned = self.iteration, self._learned
+        if last.uses and not last.partly and (last.sizes, last.most) != (learned.sizes, learned.let_through):
+            order = fetch_order(len(last.sizes), last.uses)
+            moved = to_move(last.sizes, order, self._room - last.most)
+            self._learned, self._fits = LearnedOrder(last.sizes, last.most, order, moved), not moved
+        self.store.restart()
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
-        self.turned, self._token = False, _no_token
-        self.store.restart()
+        self.iteration = SavingIteration(self._learned.order, self.store.let_through, _no_token)
 
     def pack(self, tensor: torch.Tensor) -> "Counted | TrackedTensor":
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
         if type(tensor) is not _PLAIN or tensor.layout is not _STRIDED:
             return stays(tensor)  # parameters most of all
-        token = self._token() or self._begin()
+        token = self.iteration.token() or self._begin()
         storage = tensor.untyped_storage()
         reference = self._let.get(storage._cdata)
         let = None if reference is None else reference()
@@ -130,25 +152,25 @@ class Keeper:
         if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):
             return stays(tensor)
         if self._fits:  # there are more than there were
-            self._fits, self._partly, self._learned = False, bool(self._let), ([], 0)
+            self._fits, self.iteration.partly, self._learned = False, bool(self._let), NOTHING_LEARNED
         held, entry = self.store.save(tensor)
         if entry is not None:
-            self._sizes.append(entry.nbytes)
-            self._entries.append(ref(entry))
-            if self._as_learned() and entry.number in self._moved:
+            self.iteration.sizes.append(entry.nbytes)
+            self.iteration.entries.append(ref(entry))
+            if self._as_learned() and entry.number in self._learned.moved:
                 self._send(entry, tensor)
             else:
-                self._staying.append(self._entries[-1])
+                self._staying.append(ref(entry))
             self._make_room(0)
         assert isinstance(held, StoredTensor)
         return TrackedTensor(self, held, token)
 
     def _begin(self) -> GraphToken:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
-        if self.turned and graph_task() == -1:  # a backward pass may save more of its own
+        if self.iteration.turned and graph_task() == -1:  # a backward pass may save more of its own
             self.restart()
         token = GraphToken()
-        self._token = ref(token)
+        self.iteration.token = ref(token)
         return token
 
     def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
@@ -156,37 +178,29 @@ class Keeper:
         nbytes, store = storage.nbytes(), self.store
         if not self._fits and nbytes >= self._least:
             return None
-        if self.dropped:
-            self._take_note_of_dropped()
-        if store.held + store.let_through + nbytes > self._budget and not self._make_room(nbytes):
+        if store.ended:
+            store.collect()
+        if store.held + store.let_through + nbytes > self._room and not self._make_room(nbytes):
             return None
         let = _LetThrough(self, nbytes)
         self._let[storage._cdata] = ref(let)
         store.let(nbytes)
-        if store.let_through > self._most:
-            self._most = store.let_through
+        self.iteration.most = max(self.iteration.most, store.let_through)
         return let
-
-    def _take_note_of_dropped(self) -> None:
-        gone = 0
-        while self.dropped:
-            gone += self.dropped.popleft()
-        self.store.let(-gone)
 
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
-        if self.store.total + nbytes > self._budget:
+        if self.store.total + nbytes > self._room:
             self.store.collect()
-            self._take_note_of_dropped()
-        while self.store.total + nbytes > self._budget:
+        while self.store.total + nbytes > self._room:
             if not (self.store.settle() or self._evict()):
                 return False
         return True
 
     def _as_learned(self) -> bool:
         """Tell whether this iteration goes like the one that the plan was made from, so far."""
-        number, learned = len(self._sizes) - 1, self._learned[0]
-        return number < len(learned) and self._sizes[number] == learned[number]
+        sizes, learned = self.iteration.sizes, self._learned.sizes
+        return len(sizes) <= len(learned) and sizes[-1] == learned[len(sizes) - 1]
 
     def _evict(self) -> bool:
         """Send away the oldest that is still here; False where nothing is."""
@@ -201,25 +215,25 @@ class Keeper:
         if self._codec is not None and tensor is not None:  # one that is evicted later moves as it is
             self.store.encode(entry, self._codec, tensor)
         if not self.store.send(entry):
-            less = f"{self._less}; " if self._less else ""
+            less, host = f"{self._less}; " if self._less else "", to_text(self._budget["host"])
             raise BudgetError(
-                f"{less}the host budget of {to_text(self._host)} has no room for another {to_text(entry.size)} of "
-                f"saved tensors, and the device budget of {to_text(self._budget)} is full: raise one of them"
+                f"{less}the host budget of {host} has no room for another {to_text(entry.size)} of saved tensors, and "
+                f"the device budget of {to_text(self._room)} is full: raise one of them"
             )
 
     def used(self, entry: Entry) -> None:
         """Note that an entry is asked for, and fetch ahead what fits."""
-        if entry.number >= len(self._entries) or self._entries[entry.number]() is not entry:
+        now = self.iteration
+        if entry.number >= len(now.entries) or now.entries[entry.number]() is not entry:
             return  # of an earlier iteration, whose order is over
-        if not self._uses and len(self._sizes) != len(self._learned[0]):
-            self._order = fetch_order(len(self._sizes), [])
-        self.turned = True
-        self._uses.append(entry.number)
+        if not now.uses and len(now.sizes) != len(self._learned.sizes):
+            now.order = fetch_order(len(now.sizes), [])
+        now.turned = True
+        now.uses.append(entry.number)
         self.store.collect()
-        self._take_note_of_dropped()
-        while self._next < len(self._order):
-            number = self._order[self._next]
-            ahead = self._entries[number]() if number < len(self._entries) else None
+        while now.fetched < len(now.order):
+            number = now.order[now.fetched]
+            ahead = now.entries[number]() if number < len(now.entries) else None
             if (
                 ahead is not None
                 and ahead is not entry
@@ -227,10 +241,10 @@ class Keeper:
                 and ahead.storage is None
                 and ahead.left
             ):
-                if self.store.total + ahead.size > self._budget:
+                if self.store.total + ahead.size > self._room:
                     return
                 self.store.fetch(ahead)
-            self._next += 1
+            now.fetched += 1
 
 
 _PLAIN, _STRIDED = torch.Tensor, torch.strided

@@ -23,15 +23,6 @@ def to_move(sizes: Sequence[int], order: Iterable[int], budget: int) -> frozense
 
     Belady's rule; and as they are mostly those saved first, their copies have the longest time both ways.
 
-    Parameters
-    ----------
-    sizes
-        Bytes of each, in the order of saving.
-    order
-        Their numbers in the order of first use.
-    budget
-        The bytes that may stay.
-
     Examples
     --------
     >>> sorted(to_move([4, 4, 4, 4], order=[3, 2, 1, 0], budget=9))

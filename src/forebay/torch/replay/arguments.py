@@ -3,8 +3,7 @@
 import enum
 from collections import OrderedDict
 from types import BuiltinFunctionType, FunctionType, NoneType
-from typing import Any
-from weakref import ref
+from typing import Any, NamedTuple
 
 import torch
 
@@ -14,6 +13,15 @@ _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, sli
 _MORE_LEAVES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, enum.Enum, type)
 """What is given as it is: it does not change."""
 _CONTAINERS = (tuple, list, dict, OrderedDict)
+
+
+class Inputs(NamedTuple):
+    """What a block is called with."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    tensors: list[torch.Tensor]
+    """those among them"""
 
 
 def tensors_in(tree: Any) -> list[torch.Tensor]:
@@ -83,10 +91,10 @@ def _holds_nothing(item: Any) -> bool:
 class Input:
     """Stands for a tensor that a block was given."""
 
-    __slots__ = ("_kept", "_more", "_wanted", "original")
+    __slots__ = ("_kept", "_more", "_wanted")
 
     def __init__(self, tensor: torch.Tensor, keep: Keep) -> None:
-        self._kept, self._wanted, self.original = keep(tensor), tensor.requires_grad, ref(tensor)
+        self._kept, self._wanted = keep(tensor), tensor.requires_grad
         self._more = dict(tensor.__dict__)  # what others have set on it
 
     def tensor(self) -> torch.Tensor:
@@ -100,12 +108,7 @@ class Input:
 class CallArguments:
     """The arguments of a call, to be given again: tensors kept in some way, in containers made anew.
 
-    Parameters
-    ----------
-    args, kwargs
-        The arguments.
-    keep
-        Keeps a tensor; one that is there twice is one again, as queries, keys and values often are.
+    A tensor that is there twice is one again, as queries, keys and values often are.
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:

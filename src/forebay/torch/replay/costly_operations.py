@@ -195,10 +195,14 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """the numbers of those whose outputs were changed in place"""
         self.checkpointed = False
         """whether torch.utils.checkpoint was at work inside of the block"""
+        self.ended = False
+        """whether all has been saved, so that nothing more is of interest"""
         self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
         self._mark, self._packed = mark, packed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self.ended:
+            return func(*args, **(kwargs or {}))
         self.checkpointed = self.checkpointed or checkpointing()
         if not is_costly(func, args, kwargs or {}):
             storages = written(func, args, kwargs or {})

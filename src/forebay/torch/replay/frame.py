@@ -1,20 +1,23 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
-from forebay.torch.execution_context import NOTHING, Autocast, random_state, set_random_state
+from forebay.torch.execution_context import NOTHING, Autocast, Random, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
-from forebay.torch.replay.arguments import CallArguments
-from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay
+from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
+from forebay.torch.replay.block import FittedBlock
+from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay, Share
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
-from forebay.torch.replay.module_state import ModuleState
+from forebay.torch.replay.module_state import InitialModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor
 
 
@@ -37,111 +40,105 @@ class DroppedTensor:
         self.tensor: torch.Tensor | None = None
 
 
+@dataclass(slots=True)
+class ReplayFacts:
+    """What weighed frames find out of a block for those that follow."""
+
+    outputs: frozenset[int] = frozenset()
+    """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
+    rereads: bool = False
+    """whether a function reads what it saved more than once: all stays, once given, until autograd lets go of it"""
+    small: set[int] = field(default_factory=set)
+    """the numbers of those that are parameters, or smaller than what is moved"""
+    costly: Mapping[str, Share] = field(default_factory=dict)
+    """the shares of the outputs of costly operations that may be kept"""
+
+
+class FirstRun(NamedTuple):
+    """What the first run of a block found, and every other finds again."""
+
+    device: torch.device
+    arguments: CallArguments
+    random: Random
+    autocast: Autocast
+    module_state: InitialModuleState
+    attributes: Attributes | None
+    """that it had, where it sets any"""
+
+
 class Frame:
     """A call of a block.
 
-    Parameters
-    ----------
-    call
-        The block's own forward.
-    module_state
-        Its parameters, buffers and modes.
-    device
-        Where it computes.
-    keep_input
-        Keeps a tensor that it was given.
-    wanted, keep_output
-        The numbers of the costly operations whose outputs are kept, and how.
-    watch
-        Called with the frame around a second run: a context manager that measures it.
-    ends
-        The numbers of saved tensors that are its output: after these there is nothing to leave out of a second run.
-    weighed
-        Whether it will be asked for these.
-    lasting
-        Whether tensors, once given, stay until autograd lets go of them, as those of a weighed frame do.
-    on_reread
-        Told when a tensor is asked for that is there because it lasts.
-    on_hidden
-        Told when a second run has computed other values, and whether its attributes explain that.
-    compiled
-        Whether torch.compile made the call: it would trace what is called from inside.
+    `refuse` is told why the block cannot be run again as it was. An iteration that measures has it `weighed`, which
+    fills the facts. `watch` is called with the frame around a second run, and may give what is told of every tensor
+    that this saves.
     """
 
     def __init__(
         self,
-        call: Callable[..., Any],
-        module_state: ModuleState,
-        device: torch.device,
-        keep_input: Keep = KeptTensor,
-        wanted: frozenset[int] = frozenset(),
-        keep_output: Keep = KeptTensor,
-        watch: "Callable[[Frame], Any] | None" = None,
-        ends: frozenset[int] = frozenset(),
+        block: FittedBlock,
+        refuse: Callable[[str], None],
+        facts: ReplayFacts,
         weighed: bool = False,
-        lasting: bool = False,
-        on_reread: Callable[[], None] = lambda: None,
-        on_hidden: Callable[[bool], None] = lambda explained: None,
-        compiled: bool = False,
+        watch: "Callable[[Frame], Any] | None" = None,
     ) -> None:
-        self._call, self._module_state, self._device, self._compiled = call, module_state, device, compiled
-        self._keep_input, self._keep_output, self._wanted, self._watch = keep_input, keep_output, wanted, watch
-        self._ends, self._lasting, self._on_reread, self._on_hidden = ends, lasting or weighed, on_reread, on_hidden
+        self._block, self._refuse, self._facts, self._weighed, self._watch = block, refuse, facts, weighed, watch
         self._outputs: dict[int, KeptOutput] = {}
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
-        self._storages: list[StorageWeakRef | None] | None = [] if weighed else None
-        self._weighed = weighed
-        self._samples: Samples | None = None  # of what the first run saved, until they are compared
-        self._attributes: Attributes | None = None  # that it had, where it sets any
-        self._values: list[torch.Tensor | None] = []  # what a second run has saved, and autograd has not asked for yet
-        self._versions: list[int] = []  # of these, when they were saved
-        self.on_saved: Callable[[int, torch.Tensor], None] | None = None
-        """told of every tensor that a second run saves"""
+        self._storages: list[StorageWeakRef | None] = []  # of these, where it is weighed
+        self._samples: Samples | None = None  # of these, until they are compared
+        # What a second run has saved and autograd has not asked for yet, and how often that had been changed.
+        self._values: list[tuple[torch.Tensor, int] | None] = []
 
-    def run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run the block for the first time."""
-        self._arguments, turn = CallArguments(args, kwargs, self._keep_input), self._module_state.next_run()
-        self._random = random_state(self._device)
-        self._autocast = Autocast.now(self._device)
-        self._initial = self._module_state.note()
-        state, parts = self._module_state, self._initial.parts
-        if self._weighed or state.sets_attributes:
-            self._attributes = Attributes(parts, plain=not self._weighed)
-        if self._weighed or looked_at(turn, self._device):
-            self._samples = Samples(parts, EVERY[not self._weighed], turn)
-        with self._hooks(self._packing(), self._unpack):
-            if not self._wanted:
-                output = self._call(*args, **kwargs)
-            else:
-                with OutputKeeper(self._wanted, self._keep_output) as keeping:
-                    output = self._call(*args, **kwargs)
-                # Those that the block itself has changed in place are of no use: they are computed again.
-                self._outputs = {number: kept for number, kept in keeping.outputs.items() if not kept.changed}
-        state.look(self._initial)
+    def run(
+        self,
+        inputs: Inputs,
+        keep_input: Keep = KeptTensor,
+        wanted: frozenset[int] = frozenset(),
+        keep_output: Keep = KeptTensor,
+    ) -> Any:
+        """Run the block for the first time; outputs of costly operations of wanted numbers are kept."""
+        state, weighed, device = self._block.module_state, self._weighed, self._block.device(inputs.tensors)
+        arguments, turn = CallArguments(inputs.args, inputs.kwargs, keep_input), state.next_run()
+        initial, random, autocast = state.note(weighed), random_state(device), Autocast.now(device)
+        setting = weighed or state.sets_attributes
+        attributes = Attributes(initial.parts, plain=not weighed) if setting else None
+        self._first = FirstRun(device, arguments, random, autocast, initial, attributes)
+        if weighed or looked_at(turn, device):
+            self._samples = Samples(initial.parts, EVERY[not weighed], turn)
+        with (
+            self._hooks(self._packing(), self._unpack),
+            OutputKeeper(wanted, keep_output) if wanted else NOTHING as kept,
+        ):
+            output = self._block.call(*inputs.args, **inputs.kwargs)
+        # Those that the block itself has changed in place are of no use: they are computed again.
+        self._outputs = {} if kept is None else {n: one for n, one in kept.outputs.items() if not one.changed}
+        if (buffer := state.changed(initial)) is not None:
+            self._refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
-            self._samples.end()
-        if self._weighed and self._attributes is not None:
-            state.sets_attributes = state.sets_attributes or self._attributes.changed()
+            self._samples.end(tensors_in(output) if weighed else [])
+        if weighed and attributes is not None:
+            state.sets_attributes = state.sets_attributes or attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
-        if self._compiled:
+        if self._block.compiled:  # it would trace what is called from inside
             pack = torch.compiler.disable(pack)  # type: ignore[no-untyped-call]
         return saved_tensors_hooks(pack, unpack)
 
-    def saved_of(self, tensors: list[torch.Tensor]) -> tuple[frozenset[int], tuple[tuple[StorageWeakRef, int], ...]]:
-        """Return the numbers of the saved tensors that share memory with these, and that memory, of a weighed frame."""
+    def note_outputs(self, tensors: list[torch.Tensor]) -> tuple[tuple[StorageWeakRef, int], ...]:
+        """Note which saved tensors share memory with these, and return that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
-        storages, self._storages = self._storages or [], None
-        sharing = [
-            (number, storage)
+        storages, self._storages = self._storages, []
+        sharing = {
+            number: storage
             for number, storage in enumerate(storages)
             if storage is not None and storage.cdata in bytes_of
-        ]
-        shared = {storage.cdata: (storage, bytes_of[storage.cdata]) for _, storage in sharing}
-        return frozenset(number for number, _ in sharing), tuple(shared.values())
+        }
+        self._facts.outputs = frozenset(sharing)
+        return tuple({storage.cdata: (storage, bytes_of[storage.cdata]) for storage in sharing.values()}.values())
 
     @property
     def saved(self) -> int:
@@ -155,13 +152,13 @@ class Frame:
 
     def _packing(self) -> Callable[[torch.Tensor], int | DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
-        kinds, storages, lasting, strided = self._kinds, self._storages, self._lasting, torch.strided
-        samples = self._samples
+        kinds, storages, weighed, strided = self._kinds, self._storages, self._weighed, torch.strided
+        samples, lasting = self._samples, weighed or self._facts.rereads
 
         def pack(tensor: torch.Tensor) -> int | DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
             kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
-            if storages is not None:
+            if weighed:
                 storage = storage_of(tensor)
                 storages.append(None if storage is None else weakly(storage))
             if samples is not None:
@@ -179,7 +176,7 @@ class Frame:
         if isinstance(saved, KeptTensor):
             return saved.tensor()
         if saved.tensor is not None:
-            self._on_reread()
+            self._facts.rereads = True
             return saved.tensor
         tensor = self._value(saved.number)
         if not keeps_graph():
@@ -188,68 +185,83 @@ class Frame:
 
     def _value(self, number: int) -> torch.Tensor:
         # They may be too few where a block differentiates before its forward has ended: running it again refuses that.
-        tensor = self._values[number] if number < len(self._values) else None
-        if tensor is None:
+        value = self._values[number] if number < len(self._values) else None
+        if value is None:
             self._replay()
-            tensor = self._values[number]
-            assert tensor is not None
-        if tensor._version != self._versions[number]:  # by the block itself, or by a hook of a backward pass
-            check_version(tensor, self._versions[number])
+            value = self._values[number]
+            assert value is not None
+        tensor, version = value
+        if tensor._version != version:  # by the block itself, or by a hook of a backward pass
+            check_version(tensor, version)
         self._values[number] = None
         return tensor
 
     def _replay(self) -> None:
         samples, self._samples = self._samples, None
-        asking = self._weighed and samples is not None  # whether it depends on what it sets
-        attributes = Attributes(self._initial.parts) if asking else self._attributes
-        same = self._runs_alike(attributes, samples)
-        if not same and samples is not None:
-            same = asking and self._runs_alike(self._attributes, samples)
-            self._on_hidden(same)
+        initial = self._first.attributes
+        if samples is None:
+            self._run_again(initial, None)
+        elif not self._weighed:
+            if not self._run_again(initial, samples)[0]:
+                self._refuse(hidden_state(right=False, later=True))
+        else:
+            # It is asked whether the block depends on what it sets, which is put back where it is run again later.
+            same, gives_same = self._run_again(Attributes(self._first.module_state.parts), samples)
+            values = self._values if same else []
+            if not same or not gives_same:
+                same_then, gives_same = self._run_again(initial, samples)
+                if same:
+                    self._values = values
+                if not same or not gives_same:
+                    self._refuse(hidden_state(same_then and gives_same, later=False))
         if len(self._values) != len(self._kinds):
             raise RuntimeError(_OTHERWISE)
 
-    def _runs_alike(self, attributes: Attributes | None, samples: Samples | None) -> bool:
-        """Run the block with attributes lent, and tell whether it saved what it had saved; hold nothing otherwise."""
-        with NOTHING if attributes is None else attributes.lent():
-            alike = self._run_again()
-        if not alike:
-            self._values = []
-        return alike and (samples is None or samples.same(self._values))
+    def _run_again(self, attributes: Attributes | None, samples: Samples | None) -> tuple[bool, bool]:
+        """Run the block with attributes lent; tell whether it saved the same tensors, and whether it gave the same.
 
-    def _run_again(self) -> bool:
-        """Run the block, and tell whether it saved tensors of the same shapes and types."""
-        self._values, self._versions = [], []
-        now = random_state(self._device)
-        args, kwargs = self._arguments.again()
+        Nothing is held where these are of other shapes or types. What it gives is only asked for where it is weighed.
+        """
+        first, gives_same, self._values = self._first, True, []
+        now = random_state(first.device)
+        args, kwargs = first.arguments.again()
+        whole = self._weighed and samples is not None
         try:
             with (
-                self._autocast.replay_context(),
-                self._module_state.for_replay(self._initial),
+                NOTHING if attributes is None else attributes.lent(),
+                first.autocast.replay_context(),
+                self._block.module_state.for_replay(first.module_state),
                 torch.enable_grad(),
-                NOTHING if self._watch is None else self._watch(self),
-                self._hooks(self._taking(), _refuse),
+                NOTHING if self._watch is None else self._watch(self) as on_saved,
+                self._hooks(self._taking(on_saved, whole), _refuse),
                 OutputReplay(self._outputs) if self._outputs else NOTHING,
             ):
-                set_random_state(self._device, self._random)
+                set_random_state(first.device, first.random)
                 with suppress(_EnoughError):
-                    self._call(*args, **kwargs)
+                    result = self._block.call(*args, **kwargs)
+                    if whole and samples is not None:
+                        gives_same = samples.same_results(tensors_in(result))
+                    result = None  # before the watch ends
         finally:
-            set_random_state(self._device, now)
-        tensors = [tensor for tensor in self._values if tensor is not None]
+            set_random_state(first.device, now)
+        tensors = [value[0] for value in self._values if value is not None]
         kinds = zip(self._kinds, tensors, strict=False)
         alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
-        return len(tensors) == len(self._kinds) and alike
+        if len(tensors) != len(self._kinds) or not alike:
+            self._values = []
+            return False, gives_same
+        return samples is None or samples.same(tensors), gives_same
 
-    def _taking(self) -> Callable[[torch.Tensor], None]:
+    def _taking(
+        self, on_saved: Callable[[int, torch.Tensor], None] | None, whole: bool
+    ) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
-        values, versions, on_saved, saved = self._values, self._versions, self.on_saved, len(self._kinds)
-        stops = saved - 1 not in self._ends
+        values, saved = self._values, len(self._kinds)
+        stops = saved - 1 not in self._facts.outputs and not whole
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
-            values.append(tensor if tensor.is_leaf else tensor.detach())
-            versions.append(tensor._version)
+            values.append((tensor if tensor.is_leaf else tensor.detach(), tensor._version))
             if on_saved is not None:
                 on_saved(len(values) - 1, tensor)
             if stops and len(values) == saved:

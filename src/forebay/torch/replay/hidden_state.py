@@ -1,9 +1,10 @@
 """State that a block keeps for itself: a second run computes other values with it, so such a block has to be kept."""
 
 import random
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
+from copy import copy, deepcopy
 from types import NoneType
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 
 from forebay.torch.compat import version_of
-from forebay.torch.replay.buffers import SMALL
+from forebay.torch.replay.module_state import SMALL
 
 SAMPLED = 256
 """So many elements of a tensor are compared, at most."""
@@ -24,6 +25,8 @@ ROUNDING = 8
 """On a GPU, where sums may be in another order, values that differ by so many units in the last place are the same."""
 
 GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
+
+CONTAINERS = list, dict, set, deque, OrderedDict, defaultdict, Counter
 
 _OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, complex, str, bytes, NoneType, *GENERATORS)
@@ -52,6 +55,7 @@ class Samples:
         self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
         self._samples: dict[int, torch.Tensor] = {}
         self._last: tuple[int, torch.Tensor] | None = None
+        self._results: list[torch.Tensor] = []
 
     def take(self, number: int, tensor: torch.Tensor) -> None:
         """Look at a tensor that is being saved."""
@@ -62,16 +66,22 @@ class Samples:
             self._samples[number] = self._sample(tensor)
         self._last = number, tensor  # until the next comes
 
-    def end(self) -> None:
-        """Look at the last tensor again, and hold none."""
+    def end(self, results: Iterable[torch.Tensor]) -> None:
+        """Look at the last tensor again and at what the block gave, and hold none."""
         if self._last is not None and self._last[0] not in self._samples:
             self._samples[self._last[0]] = self._sample(self._last[1])
         self._last = None
+        self._results = [self._sample(result) for result in results if _is_dense(result)]
 
-    def same(self, values: Sequence[torch.Tensor | None]) -> bool:
+    def same_results(self, results: Iterable[torch.Tensor]) -> bool:
+        """Tell whether a second run, where it ran to its end, gave the same values."""
+        now = [self._sample(result) for result in results if _is_dense(result)]
+        return not now or (len(now) == len(self._results) and all(map(alike, self._results, now)))
+
+    def same(self, values: Sequence[torch.Tensor]) -> bool:
         """Tell whether what a second run saved has the same values."""
         pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
-        return all(value is None or _alike(sample, self._sample(value)) for sample, value in pairs)
+        return all(alike(sample, self._sample(value)) for sample, value in pairs)
 
     def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy some elements of a tensor, evenly spaced, others in each turn."""
@@ -85,7 +95,12 @@ class Samples:
         return tensor[spaced].reshape(-1).clone()
 
 
-def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
+
+
+def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Tell whether two rows have the same values, on a GPU but for rounding."""
     if torch.equal(one.view(torch.uint8), other.view(torch.uint8)):
         return True
     if one.is_cpu or not one.is_floating_point():
@@ -100,10 +115,10 @@ def looked_at(turn: int, device: torch.device) -> bool:
 
 
 class Attributes:
-    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators.
+    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators, containers.
 
-    Of those of an iteration that is not measured nothing else is held, such as what a block remembers of the one
-    before, with its graph.
+    Of those of an iteration that is not measured no containers and nothing else is held, such as what a block
+    remembers of the one before, with its graph.
     """
 
     def __init__(self, parts: Iterable[nn.Module], plain: bool = False) -> None:
@@ -112,6 +127,7 @@ class Attributes:
         )
         self._plain, self._noted = plain, [(attributes, _more(attributes, plain)) for attributes in own]
         values = {id(value): value for _, noted in self._noted for value in noted.values()}.values()
+        self._containers = _containers(values)
         self._generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
         self._copies = {
             id(value): (value, version_of(value), value.clone())
@@ -123,6 +139,8 @@ class Attributes:
         """Tell whether they are others by now, or were changed in place."""
         if any(version_of(value) != version for value, version, _ in self._copies.values()):
             return True
+        if any(_identities(container) != _identities(held) for container, held in self._containers):
+            return True
         return any(
             noted.keys() != now.keys() or any(now[name] is not value for name, value in noted.items())
             for noted, now in ((noted, _more(own)) for own, noted in self._noted)
@@ -132,6 +150,7 @@ class Attributes:
     def lent(self) -> Iterator[None]:
         """Let the modules have them again, tensors as copies; and put back what they have now."""
         before = [(own, own.copy()) for own, _ in self._noted]
+        filled = _containers(value for own, _ in self._noted for value in _more(own).values())
         drawn = [state_of(generator) for generator, _ in self._generators]
         copies = {key: copy.clone() for key, (*_, copy) in self._copies.items()}
         try:
@@ -139,15 +158,45 @@ class Attributes:
                 for name in () if self._plain else _more(own).keys() - noted.keys():
                     del own[name]
                 own.update({name: copies.get(id(value), value) for name, value in noted.items()})
+            for container, held in self._containers:
+                _fill(container, held)
             for generator, state in self._generators:
                 set_state(generator, state)
             yield
         finally:
+            for container, held in filled:
+                _fill(container, held)
             for own, now in before:
                 own.clear()
                 own.update(now)
             for (generator, _), state in zip(self._generators, drawn, strict=True):
                 set_state(generator, state)
+
+
+def _containers(values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Copy the containers among some values, and those that these hold."""
+    copies: dict[int, tuple[Any, Any]] = {}
+    waiting = list(values)
+    while waiting:
+        value = waiting.pop()
+        if type(value) in CONTAINERS and id(value) not in copies:
+            copies[id(value)] = value, copy(value)
+            waiting += value.values() if isinstance(value, dict) else value
+        elif type(value) is tuple:
+            waiting += value
+    return list(copies.values())
+
+
+def _fill(container: Any, held: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, dict | set) else container.extend)(held)
+
+
+def _identities(container: Any) -> Any:
+    """Return what tells whether a container holds the same objects, some of which may not compare."""
+    if isinstance(container, dict):
+        return [(key, id(value)) for key, value in container.items()]
+    return sorted(map(id, container)) if isinstance(container, set) else list(map(id, container))
 
 
 def state_of(generator: Any) -> Any:

@@ -1,20 +1,25 @@
 """What a block has besides its inputs: parameters, buffers and modes. A second run finds them as the first did.
 
-Buffers that a block changes as it runs, such as the statistics of BatchNorm, are changed once, however often it runs.
+Small buffers are copied before each run, so that those that a block changes as it runs, such as the statistics of
+BatchNorm, are changed once, however often it runs. A block that changes a large one is kept.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import chain, count, repeat
+from dataclasses import dataclass
+from itertools import chain, count, pairwise, repeat
+from operator import is_
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from forebay.torch.compat import version_of
+from forebay.torch.compat import copy_all, version_of
 from forebay.torch.execution_context import NOTHING
-from forebay.torch.replay.buffers import BufferLayout, BufferName, BufferPlacement, copies_of, identical, same
+
+SMALL = 10**6
+"""Buffers of fewer bytes are copied before every run; larger ones in the iteration that measures."""
 
 
 class Parameters(NamedTuple):
@@ -36,7 +41,7 @@ class Parameters(NamedTuple):
     def stand(self, parts: Iterable[nn.Module]) -> bool:
         """Tell whether modules have the very same by the same names, and nothing has become of them."""
         counts, names, tensors = _listed(parts)
-        alike = self.counts == counts and self.names == names and identical(self.tensors, tensors)
+        alike = self.counts == counts and self.names == names and _identical(self.tensors, tensors)
         return alike and self.states == _states(self.tensors)  # others need not count their changes
 
     @contextmanager
@@ -86,64 +91,47 @@ def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | N
 
 
 @dataclass(eq=False, slots=True)
-class Buffers:
-    """The buffers of a block when its first run began, by number."""
-
-    tensors: dict[int, torch.Tensor]
-    versions: dict[int, int | None]
-    """how often these had been changed"""
-    copies: dict[int, torch.Tensor]
-    """of those that are small, or that it changes"""
-    layout: BufferLayout
-    groups: list[list[int]]
-    """which were copied"""
-
-    def for_another_run(self) -> dict[int, dict[str, torch.Tensor | None]]:
-        """Return what each module is to find in a second run, by its number."""
-        lent: dict[int, dict[str, torch.Tensor | None]] = {place: {} for place, _ in self.layout.places}
-        copies = copies_of(self.copies, self.groups)
-        for number, (place, name) in enumerate(self.layout.places):
-            buffer = self.tensors.get(number)
-            if buffer is not None and number not in copies and version_of(buffer) != self.versions[number]:
-                raise _changed(name)
-            lent[place][name] = copies.get(number, buffer)
-        return lent
-
-
-@dataclass(eq=False, slots=True)
 class InitialModuleState:
     """What a block had when its first run began."""
 
     parts: Sequence[nn.Module]
     """its modules"""
-    parameters: Parameters
-    buffers: Buffers | None
-    """None where it has none"""
     training: tuple[bool, ...]
-    lost: set[str] = field(default_factory=set)
-    """names of buffers that the run has changed without there being a copy"""
+    parameters: Parameters
+    buffers: list[dict[str, torch.Tensor | None]]
+    """of each module, by name"""
+    copies: dict[int, torch.Tensor]
+    """of buffers, by their identities"""
+    sorts: Mapping[int, Any]
+    """types and devices of those that are in one piece, by their identities"""
+    large: list[tuple[str, torch.Tensor, int | None]]
+    """buffers that are read where they are, and how often these had been changed"""
+
+    def buffers_again(self) -> list[dict[str, torch.Tensor | None]]:
+        """Return what each module is to find in a second run."""
+        for name, buffer, version in self.large:
+            if id(buffer) not in self.copies and version_of(buffer) != version:
+                raise _changed(name)
+        fresh = copies_of(self.copies, self.sorts)
+        return [{name: fresh.get(id(buffer), buffer) for name, buffer in table.items()} for table in self.buffers]
 
 
 class ModuleState:
-    """The parameters, buffers and modes of a block.
-
-    Which large buffers its forward changes is noticed when it runs: all of them are copied before the first run in each
-    combination of modes, and only those that have changed before later ones. Small ones are always copied: some change
-    now and then, and `torch.nn.functional.batch_norm` changes without counting.
-    """
+    """The parameters, buffers and modes of a block."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
         self.sets_attributes = False
         """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._runs = count()
+        self._lie: list[tuple[int, int, bool]] = []  # its buffers and their addresses, which have been looked at
+        self._sorts: dict[int, Any] = {}
+        self._apart: set[int] = set()  # the buffers that are not copied before every run
         self._find_parts()
 
     def _find_parts(self) -> None:
         self._parts = list(self._module.modules())
         self._tree = _Tree(self._parts)
-        self._changing: dict[tuple[bool, ...], set[BufferName]] = {}  # by modes; those that have not run are not known
-        self._layout: BufferLayout | None = None
 
     def next_run(self) -> int:
         """Return the number of the run that begins."""
@@ -155,58 +143,49 @@ class ModuleState:
             yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
     def beyond(self) -> str | None:
-        """Tell why the block cannot be run again as it is; None where it can."""
-        having = {number: part for number, part in enumerate(self._module.modules()) if part._buffers}
-        return BufferLayout(having, BufferPlacement.of(having)).beyond
+        """Tell why the block's buffers cannot be copied as they lie; None where they can."""
+        named = [pair for part in self._module.modules() for pair in part._buffers.items()]
+        return _beyond({id(buffer): (name, buffer) for name, buffer in named if buffer is not None}.values())
 
-    def note(self) -> InitialModuleState:
-        """Take note of what the block has now, for a second run."""
+    def note(self, measured: bool) -> InitialModuleState:
+        """Take note of what the block has now, for a second run; of large buffers too where it is measured."""
         if not self._tree.stands():
             self._find_parts()
         parts = self._parts
-        training = _modes(parts)
-        having = {number: part for number, part in enumerate(parts) if part._buffers}
-        buffers = self._note_buffers(having, training) if having else None
-        return InitialModuleState(parts, Parameters.of(parts), buffers, training)
+        tables = [part._buffers.copy() for part in parts]
+        named = [(name, buffer) for table in tables for name, buffer in table.items() if buffer is not None]
+        lie = [
+            (id(b), b.data_ptr() if type(b) is torch.Tensor and b.layout is torch.strided else 0, b.requires_grad)
+            for _, b in named
+        ]
+        if self._lie != lie:
+            if (beyond := self.beyond()) is not None:
+                raise RuntimeError(f"a block {beyond}: clone what lies so, or leave it out with blocks=...")
+            self._lie, self._sorts = lie, {id(b): (b.dtype, b.device) for _, b in named if _in_one_piece(b)}
+            # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
+            self._apart = {id(b) for _, b in named if b.requires_grad or b.numel() * b.element_size() >= SMALL}
+        apart = self._apart
+        large = [(name, buffer, version_of(buffer)) for name, buffer in named if id(buffer) in apart] if apart else []
+        copied = {id(b): b for _, b in named if id(b) not in apart or (measured and not b.requires_grad)}
+        copies = copies_of(copied, self._sorts)
+        return InitialModuleState(parts, _modes(parts), Parameters.of(parts), tables, copies, self._sorts, large)
 
-    def _note_buffers(self, having: Mapping[int, nn.Module], training: tuple[bool, ...]) -> Buffers:
-        placement = BufferPlacement.of(having)
-        if self._layout is None or not self._layout.holds(placement):
-            self._layout = BufferLayout(having, placement)
-        if self._layout.beyond is not None:
-            raise RuntimeError(f"a block {self._layout.beyond}: clone what lies so, or leave it out with blocks=...")
-        tensors = {number: buffer for number, buffer in enumerate(placement.tensors) if buffer is not None}
-        versions = {number: version_of(buffer) for number, buffer in tensors.items()}
-        groups = self._layout.groups(self._changing.get(training))
-        return Buffers(tensors, versions, copies_of(tensors, groups), self._layout, groups)
-
-    def look(self, initial: InitialModuleState) -> None:
-        """Notice which large buffers a run has changed, in place or by assigning another; drop the copies of others."""
-        if initial.parts is not self._parts:
-            return
-        first = initial.training not in self._changing
-        changing = self._changing.setdefault(initial.training, set())
-        if initial.buffers is None:
-            return
-        had = initial.buffers
-        for number in had.layout.large:
-            part, name = place = had.layout.places[number]
-            buffer = had.tensors[number]
-            moved = version_of(buffer) != had.versions[number]
-            if moved and number not in had.copies:
-                initial.lost.add(name)
-            # Not all that changes a buffer counts that: the first time values are compared.
-            other = initial.parts[part]._buffers.get(name) is not buffer
-            if moved or other or (first and not same(had.copies[number], buffer)):
-                changing.add(place)
-            elif place not in changing:
-                had.copies.pop(number, None)
+    @staticmethod
+    def changed(initial: InitialModuleState) -> str | None:
+        """Name a large buffer that a run has changed in place; let go of the copies of all others."""
+        changed = None
+        for name, buffer, version in initial.large:
+            copy = initial.copies.get(id(buffer))
+            # Not all that changes a buffer counts that, such as batch_norm: where there is a copy, that is compared.
+            if version_of(buffer) != version or (copy is not None and not _same(copy, buffer)):
+                changed = name
+            else:
+                initial.copies.pop(id(buffer), None)
+        return changed
 
     @contextmanager
     def for_replay(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
-        if initial.lost:
-            raise RuntimeError(_LOST.format(", ".join(sorted(initial.lost))))
         if initial.parts is not self._parts or not self._tree.stands():
             raise _changed("a module of it")
         parts, modes = initial.parts, _modes(initial.parts)
@@ -214,21 +193,69 @@ class ModuleState:
         own = [table.copy() for table in tables]
         with NOTHING if initial.parameters.stand(parts) else initial.parameters.lend(parts):
             try:
-                if modes != initial.training:
-                    _set_modes(parts, initial.training)
-                lent = {} if initial.buffers is None else initial.buffers.for_another_run()
-                for place, table in enumerate(tables):
-                    if table or place in lent:
-                        table.clear()
-                        table.update(lent.get(place, {}))
+                _set_modes(parts, initial.training)
+                _fill(tables, initial.buffers_again())
                 yield
             finally:
-                for table, all_own in zip(tables, own, strict=True):
-                    if table or all_own:
-                        table.clear()
-                        table.update(all_own)
-                if _modes(parts) != modes:
-                    _set_modes(parts, modes)
+                _fill(tables, own)
+                _set_modes(parts, modes)
+
+
+def _fill(tables: Iterable[dict[str, torch.Tensor | None]], rows: Iterable[dict[str, torch.Tensor | None]]) -> None:
+    for table, row in zip(tables, rows, strict=True):
+        if table or row:
+            table.clear()
+            table.update(row)
+
+
+def _beyond(named: Iterable[tuple[str, torch.Tensor]]) -> str | None:
+    """Tell why none of some buffers can be copied as it lies; None where they can."""
+    spans = []
+    for name, buffer in named:
+        if _in_one_piece(buffer) and not buffer.requires_grad:
+            if buffer.is_conj() or buffer.is_neg():
+                return f"has a buffer ({name}) that stands for another, conjugated or negated"
+            if torch.empty_like(buffer, device="meta").stride() != buffer.stride():
+                return f"has a buffer ({name}) with gaps"
+            storage = buffer.untyped_storage()
+            spans.append((str(buffer.device), storage.data_ptr(), storage.data_ptr() + storage.nbytes(), name))
+    for (device, _, end, name), (other, start, _, second) in pairwise(sorted(spans)):
+        if device == other and start < end:
+            return f"has buffers in the same memory ({name}, {second})"
+    return None
+
+
+def copies_of(tensors: Mapping[int, torch.Tensor], sorts: Mapping[int, Any]) -> dict[int, torch.Tensor]:
+    """Copy tensors, those of one sort in one call."""
+    alike: dict[Any, dict[int, torch.Tensor]] = defaultdict(dict)
+    for key, tensor in tensors.items():
+        alike[sorts.get(key, key)][key] = tensor
+    copies: dict[int, torch.Tensor] = {}
+    for sort, group in alike.items():
+        if sort in tensors:  # of no sort, and alone
+            copies[sort] = tensors[sort].detach().clone()
+            continue
+        fresh = [torch.empty_like(tensor) for tensor in group.values()]
+        with torch.no_grad():
+            copy_all(fresh, list(group.values()))
+        copies.update(zip(group, fresh, strict=True))
+    return copies
+
+
+def _in_one_piece(buffer: torch.Tensor) -> bool:
+    """Tell whether a tensor is a window onto a storage, and not sparse, nested, quantized or made of others."""
+    plain = type(buffer).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return plain and buffer.layout is torch.strided and not buffer.is_nested and not buffer.is_quantized
+
+
+def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
+    """Tell whether a buffer has the values of its copy, where that can be told."""
+    return not _in_one_piece(copy) or torch.equal(copy, buffer)  # others do not compare
+
+
+def _identical(objects: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Tell whether these are the very same objects, one by one."""
+    return len(objects) == len(others) and all(map(is_, objects, others))
 
 
 def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
@@ -265,17 +292,12 @@ class _Tree:
         if any([leaf._modules for leaf in self._leaves]):  # noqa: C419 - faster
             return False
         for part, names, modules in self._parents:
-            if list(part._modules) != names or not identical(modules, list(part._modules.values())):
+            if list(part._modules) != names or not _identical(modules, list(part._modules.values())):
                 return False
         return True
 
 
 _MISSING = object()
-_LOST = (
-    "a block changed a large buffer of its own ({}) for the first time after it had run without that, so there is no "
-    "copy to run it again with. From the next iteration on there is one: skip this one, or leave the block out with "
-    "blocks=..."
-)
 
 
 def _changed(name: str) -> RuntimeError:

@@ -1,12 +1,17 @@
-"""What the acoustic loops of a CPU and of a GPU both compute."""
+"""What the acoustic loops of a CPU and of a GPU both compute, and what is made of it alike: Born modelling."""
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+import numpy as np
+
+from forebay.errors import WaveError
 from forebay.wave.acoustic.layers import AcousticLayers
+from forebay.wave.earth.arrays import computable
+from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
-from forebay.wave.physics import Kernels
+from forebay.wave.physics import Kernels, State
 from forebay.wave.survey.points import Points
 
 
@@ -75,3 +80,58 @@ class AcousticKernels(Kernels, Protocol):
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
+
+
+def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
+    """Choose the kernels by where the arrays of a model are."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    if not isinstance(array, np.ndarray):
+        from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
+
+        return gpu_kernels(grid, radius, dtype, shots)
+    from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
+
+    return CpuKernels(grid, radius, dtype, shots)
+
+
+def scatterers(propagator: Any, change: Any, parameter: str) -> Any:
+    """Return by which part the squared velocity changes, on the grid of the fields.
+
+    In step n the velocity multiplies the difference p_n+1 - 2 p_n + p_n-1, whatever layers and sources add to it. So
+    where its square changes by a small part r, what is scattered, d, goes by the same step with r times that added::
+
+        d_new = 2 d - d_old + (v dt)^2 (lap(d) + e(d)) + r (p_new - 2 p + p_old)
+    """
+
+    def of(model: Any) -> Any:
+        velocity = computable(model.velocity).astype(np.float64)
+        part = computable(change, "a change") * (2 / velocity if parameter == "velocity" else -(velocity**2))
+        dtype = propagator.kernels.dtype
+        return propagator.rows.pad(model.grid.extend(part.astype(dtype), propagator.halo))
+
+    models = dict.fromkeys(propagator.batch or (propagator.model,))
+    parts = {model: of(model) for model in models}
+    if len(models) > 1:
+        return propagator.kernels.put(np.stack([parts[model] for model in propagator.batch]))
+    return propagator.kernels.put(parts[propagator.model])
+
+
+def advance_scattered(
+    propagator: Any, waves: tuple[State, State], strength: Any, sends: tuple[Any, Any], steps: Sequence[int], hears: Any
+) -> tuple[State, State]:
+    """Advance a wave and what it scatters, in place; an antenna hears the latter before each step."""
+    kernels, (senders, sent) = propagator.kernels, sends
+    wave, scattered = waves
+    for step in steps:
+        if hears is not None:
+            propagator.record(scattered, hears[0], hears[1][step])
+        difference = wave["p_old"] - 2 * wave["p"]  # the older field becomes the newer one
+        wave = propagator.step(wave, senders, sent[step])
+        difference += wave["p"]
+        difference *= strength
+        scattered = propagator.step(scattered, senders, 0 * sent[step])
+        scattered["p"] += difference
+        if propagator.model.grid.free_surface:
+            kernels.mirror(scattered["p"])
+    return wave, scattered

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.acoustic.kernels import AcousticKernels
+from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded
@@ -79,7 +79,7 @@ class Acoustic(Physics):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = _kernels(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
@@ -245,6 +245,16 @@ class Acoustic(Physics):
         """Take the adjoint's state back through steps; make an image of the last one, or add to a gradient's total."""
         return dict(self.kernels.run_back(self, state, senders, sent, steps, image, sensing))
 
+    def scatterers(self, change: Any, parameter: str) -> Any:
+        """Return how much of what the velocity multiplies a change of the model scatters."""
+        return scatterers(self, change, parameter)
+
+    def advance_scattered(
+        self, waves: tuple[State, State], strength: Any, senders: Antenna, sent: Any, steps: Sequence[int], hears: Any
+    ) -> tuple[State, State]:
+        """Advance a wave and what it scatters, which is heard before each step."""
+        return advance_scattered(self, waves, strength, (senders, sent), steps, hears)
+
     def adjoint_fields(self, state: State) -> Any:
         """Return the pressure, with its layers and halo."""
         return state["p"]
@@ -332,19 +342,6 @@ class Acoustic(Physics):
 
         (slope,) = folded(self.model.grid, self.halo, part, self.kernels.dtype)
         return returned(slope, self.model.velocity)
-
-
-def _kernels(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
-    """Choose the kernels by where the arrays of a model are."""
-    if dtype not in (np.float32, np.float64):
-        raise WaveError(f"waves of type {dtype}: take float32 or float64")
-    if not isinstance(array, np.ndarray):
-        from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
-
-        return gpu_kernels(grid, radius, dtype, shots)
-    from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
-
-    return CpuKernels(grid, radius, dtype, shots)
 
 
 register(AcousticModel, Acoustic)

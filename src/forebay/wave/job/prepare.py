@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
 from forebay.files import FULL, remove, whole
 from forebay.wave.files.chunked import checksum_with
+from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
@@ -19,7 +20,6 @@ from forebay.wave.job.verify import damaged_plan, damaged_shots, described_in, n
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import Description, frozen, written
 from forebay.wave.job.workspace.input_files import Mark, check_unchanged, files_of, marks_of
-from forebay.wave.job.workspace.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.survey.geometry import Geometry
 
 AGAIN = "the pilot is run again"

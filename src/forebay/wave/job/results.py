@@ -9,20 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.drawing.bars import bars_chart
 from forebay.planner import Plan
-from forebay.report.charts import bars_chart, memory_chart, timeline_chart
-from forebay.report.page import Chart, Element, Facts, Picture, Text, TextTable, write_page
+from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
+from forebay.report.page import Drawn, Element, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
+from forebay.wave.earth.grid import Grid
 from forebay.wave.files.formats import write_field
-from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.pilot import picture_of
 from forebay.wave.job.run import Survey
-from forebay.wave.job.work import shot_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import exact_parts
-from forebay.wave.simulate import simulate
-from forebay.wave.survey.geometry import part_of
+from forebay.wave.survey.geometry import Geometry
 
 STRONG = 0.4
 """Of the deepest row's gain: what the first rows of a picture of an image are multiplied by at least."""
@@ -50,8 +49,8 @@ def draw_image(survey: Survey, path: Path) -> None:
     """Draw the image, stronger with depth; of a volume, three planes through its middle."""
     grid = survey.workspace.described.grid
     rising = np.linspace(STRONG, 1, grid.shape[0]).reshape(-1, *[1] * (grid.ndim - 1))
-    gains = panels_of(np.broadcast_to(rising, grid.shape), survey.workspace)
-    panels = panels_of(survey.image, survey.workspace, signed=True)
+    gains = panels_of(np.broadcast_to(rising, grid.shape), grid)
+    panels = panels_of(survey.image, grid, signed=True)
     draw_panels(
         [replace(panel, values=panel.values * gain.values) for panel, gain in zip(panels, gains, strict=True)], path
     )
@@ -76,7 +75,7 @@ def draw_difference(survey: Survey, path: Path) -> str:
         (lossy - exact, "difference"),
         (times * (lossy - exact), f"difference, {times} times"),
     ):
-        for panel in panels_of(values, workspace, signed=True):
+        for panel in panels_of(values, workspace.described.grid, signed=True):
             panels.append(replace(panel, title=f"{title} {panel.title}".strip(), limit=limit))
     draw_panels(panels, path, columns=len(panels) // 4)
     ratio = next((summary["ratio"] for summary in survey.summaries if summary["shot"] == shot), None)
@@ -103,23 +102,23 @@ def _found(survey: Survey) -> list[tuple[str, Sequence[Element]]]:
     return [("How the bound was found", [Facts(facts), table])]
 
 
-def draw_model(workspace: Workspace, path: Path, medium: str = "model") -> None:
-    """Draw the velocity, with sources and receivers."""
-    label = "m/s"
-    panels = panels_of(workspace.fields(medium)["velocity"], workspace, label=label)
-    geometry = workspace.geometry
+def draw_model(workspace: Workspace, path: Path) -> None:
+    """Draw the velocity that is migrated through, with sources and receivers."""
+    draw_velocity(workspace.fields("model")["velocity"], workspace.described.grid, workspace.geometry, path)
+
+
+def draw_velocity(velocity: NDArray[Any], grid: Grid, geometry: Geometry, path: Path) -> None:
+    """Draw a velocity, with sources and receivers."""
+    panels = panels_of(velocity, grid, label="m/s")
     marks = [
         (geometry.receivers_of(0)[::8, 1] / 1000, geometry.receivers_of(0)[::8, 0] / 1000, "wv"),
         (geometry.sources[:, 1] / 1000, geometry.sources[:, 0] / 1000, "r*"),
     ]
-    first = panels[0]
-    panels[0] = Panel(first.values, first.extent, first.down, first.across, first.title, label=label, points=marks)
-    draw_panels(panels, path)
+    draw_panels([replace(panels[0], points=marks), *panels[1:]], path)
 
 
-def panels_of(values: NDArray[Any], workspace: Workspace, *, signed: bool = False, label: str = "") -> list[Panel]:
+def panels_of(values: NDArray[Any], grid: Grid, *, signed: bool = False, label: str = "") -> list[Panel]:
     """Make a panel of a section, or three of a volume."""
-    grid = workspace.described.grid
     low = [start / 1000 for start in grid.origin]
     high = [stop / 1000 for stop in grid.end]
     names = ("depth, km", "x, km") if values.ndim == 2 else ("depth, km", "y, km", "x, km")
@@ -159,7 +158,8 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     }
     labels = [str(shot["shot"]) for shot in survey.summaries]
     told = json.dumps(described.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
-    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)]), ("Pictures", pictures)]
+    sections: list[tuple[str, Sequence[Element]]] = [("", [Facts(facts)])]
+    sections += [("Pictures", pictures)] if pictures else []
     if survey.failed:
         rows = [[str(number), reason] for number, reason in survey.failed.items()]
         sections.append(("Shots that are missing", [TextTable(("shot", "why"), rows)]))
@@ -174,11 +174,11 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         shot, spans = timeline
         ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
         sections += [
-            (f"Memory over time, in shot {shot}", [Chart(memory_chart(plan, spans, _kept(plan) / ratio))]),
-            (f"What happened when, in shot {shot}", [Chart(timeline_chart(plan, spans))]),
+            (f"Memory over time, in shot {shot}", [Drawn(memory_chart(plan, spans, _kept(plan) / ratio))]),
+            (f"What happened when, in shot {shot}", [Drawn(timeline_chart(plan, spans, _kept(plan) / ratio))]),
         ]
     sections += [
-        ("Where the time of each shot went", [Chart(bars_chart(series, labels, "shot", "seconds"))]),
+        ("Where the time of each shot went", [Drawn(bars_chart(series, labels, "shot", "seconds", COLOURS))]),
         ("Each shot", [_table(survey)]),
         *([("The plan", [Text(plan.explain())])] if plan is not None else []),
         (
@@ -246,32 +246,3 @@ def _table(survey: Survey) -> TextTable:
             row += [f"{shot[name]:.3g}" if shot[name] else "" for name in ("ratio", "worst", "error")]
         rows.append(row)
     return TextTable(headings, rows)
-
-
-def draw_waves(workspace: Workspace, shot: int, moments: Sequence[float], gather: Path, snapshots: Path) -> None:
-    """Model one shot in the true model, and draw what its receivers hear and where its wave is at some moments."""
-    described, box = workspace.described, workspace.boxes[shot]
-    job, grid = described.job, described.grid
-    fields, seen = workspace.fields("true", box), {}
-    steps = {round(moment / described.step): moment for moment in moments}
-
-    def watch(pressure: Any, step: int) -> None:
-        if step in steps:
-            seen[step] = np.array(pressure)
-
-    sent = shot_of(workspace, shot)
-    model = medium_of(job, fields, part_of(grid, box))
-    data = simulate(sent, model, dt=described.step, order=job.physics.order, watch=watch)
-    x = sent.receivers[:, -1] / 1000
-    first, last = (sample * described.sampling for sample in (-described.lead, len(data) - 1 - described.lead))
-    gain = np.linspace(0, 1, len(data))[:, None]  # waves spread: what is late is faint
-    heard = Panel(
-        gain * data, (x.min(), x.max(), last, first), "time, s", "x of the receiver, km", signed=True, cut=0.95
-    )
-    draw_panels([heard], gather, equal=False)
-    (still,) = panels_of(fields["velocity"], workspace)
-    panels = [
-        Panel(still.values, still.extent, still.down, still.across, f"{steps[step]:.2g} s", wave=pressure)
-        for step, pressure in seen.items()
-    ]
-    draw_panels(panels, snapshots, columns=2)

@@ -10,9 +10,9 @@ from forebay.checksums import checksum_of
 from forebay.codec.auto import choices
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
+from forebay.wave.files.seal import damaged, of_another_version, open_text, sealed_text
 from forebay.wave.job.job import Job
 from forebay.wave.job.workspace.input_files import Mark, content_of, files_of, with_contents
-from forebay.wave.job.workspace.seal import damaged, of_another_version, open_text, sealed_text
 from forebay.wave.job.workspace.told import ToldJob
 
 FREE: Any = {"run": True, "output": True, "memory": {"directory"}, "imaging": {"include_outliers"}}

@@ -8,8 +8,8 @@ from typing import Any
 
 from forebay.checksums import checksum_of
 from forebay.errors import WaveError
+from forebay.wave.files.seal import checksum_of_file
 from forebay.wave.job.job import Job
-from forebay.wave.job.workspace.seal import checksum_of_file
 
 Mark = list[int | str]
 """Size and date of a file; of a folder, the size of all files below it and a digest of their dates."""

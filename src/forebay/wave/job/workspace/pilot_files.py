@@ -12,8 +12,8 @@ import numpy as np
 
 from forebay.files import sync
 from forebay.wave.files.npy import load_arrays
+from forebay.wave.files.seal import damaged, open_archive, open_told, seal_archive, sealed_text
 from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.workspace.seal import damaged, open_archive, open_told, seal_archive, sealed_text
 from forebay.wave.job.workspace.told import ToldPilot
 from forebay.wave.job.workspace.workspace import Workspace
 

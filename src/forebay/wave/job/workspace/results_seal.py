@@ -7,7 +7,7 @@ from pathlib import Path
 
 from forebay.checksums import checksum_of
 from forebay.files import whole
-from forebay.wave.job.workspace.seal import checksum_of_file, damaged, open_text, sealed_text
+from forebay.wave.files.seal import checksum_of_file, damaged, open_text, sealed_text
 
 SEAL = "results.json"
 RESULT = re.compile(r"(image|stack|illumination|model|difference|report)\.(npy|zarr|segy|png|html)")

@@ -18,7 +18,7 @@ from forebay.errors import CorruptionError
 from forebay.files import remove, whole
 from forebay.locks import OWNER
 from forebay.wave.files.npy import load_arrays
-from forebay.wave.job.workspace.seal import open_archive, seal_archive
+from forebay.wave.files.seal import open_archive, seal_archive
 
 FOLDER = "progress"
 OURS = re.compile(r"([0-9a-f]{32})-([0-9]{5,})(\.npz)?")

@@ -40,9 +40,7 @@ from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
 from forebay.units import TIERS
 from forebay.wave.files.npy import load_array, load_arrays
-from forebay.wave.job.stack import PartialImage
-from forebay.wave.job.workspace.description import Description, read_description
-from forebay.wave.job.workspace.seal import (
+from forebay.wave.files.seal import (
     check_regular,
     checksum_of_file,
     damaged,
@@ -52,6 +50,8 @@ from forebay.wave.job.workspace.seal import (
     seal_archive,
     sealed_text,
 )
+from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.workspace.description import Description, read_description
 from forebay.wave.job.workspace.shot_progress import forget, hand_on, progress_of, rescue
 from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forebay.metrics import Span
-from forebay.report.lanes import HEIGHT, bands, lanes_of
+from forebay.planner.drawn.lanes import HEIGHT, bands, lanes_of
 
 EDGES = np.linspace(0, 10, 11)
 

@@ -2,15 +2,33 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.metrics import Span
-
 HEIGHT = 0.8
 """Of a lane that is busy all the time, where lanes lie 1 apart."""
+
+
+class Spanned(Protocol):
+    """Something that took its time on a lane."""
+
+    @property
+    def lane(self) -> str:
+        """The computation, or a link."""
+
+    @property
+    def what(self) -> str:
+        """What was done."""
+
+    @property
+    def start(self) -> float:
+        """When it began, in seconds."""
+
+    @property
+    def stop(self) -> float:
+        """When it ended."""
 
 
 class Band(NamedTuple):
@@ -22,12 +40,12 @@ class Band(NamedTuple):
     top: NDArray[np.float64]
 
 
-def lanes_of(spans: Sequence[Span]) -> list[str]:
+def lanes_of(spans: Sequence[Spanned]) -> list[str]:
     """List lanes from the lowest in a picture to the highest, which computes."""
     return [*sorted({span.lane for span in spans} - {"compute"}, reverse=True), "compute"]
 
 
-def bands(spans: Sequence[Span], edges: NDArray[np.float64], kinds: Sequence[str]) -> Iterator[Band]:
+def bands(spans: Sequence[Spanned], edges: NDArray[np.float64], kinds: Sequence[str]) -> Iterator[Band]:
     """Yield the bands of all lanes, kinds one on the other: their heights are the shares of each piece of time."""
     numbers = {lane: number for number, lane in enumerate(lanes_of(spans))}
     times: defaultdict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.report.memory import occupancy
+from forebay.planner.drawn.memory import occupancy
 
 COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 

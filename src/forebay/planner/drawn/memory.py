@@ -1,17 +1,17 @@
-"""How many snapshots each tier resident when: a plan's operations, at the times at which they happened."""
+"""How many snapshots each tier holds when: a plan's operations, at the times at which they happened."""
 
 from collections import defaultdict, deque
 from collections.abc import Sequence
 
 from forebay.metrics import Span
-from forebay.planner import Plan
+from forebay.planner.drawn.planned import Planned
 from forebay.planner.operations import Evict, Fetch, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Save
 
 Curve = list[tuple[float, int]]
 
 
-def occupancy(plan: Plan, spans: Sequence[Span]) -> dict[str, Curve]:
+def occupancy(plan: Planned, spans: Sequence[Span]) -> dict[str, Curve]:
     """Count the snapshots in each tier over time, as (seconds, count from then on).
 
     A slot counts from when something begins to be written into it until its snapshot is given up.

@@ -1,0 +1,66 @@
+"""`forebay report RUN`: write the page of a run, or of a plan, once more."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from forebay.cli.outputs import check_output
+from forebay.errors import ForebayError
+
+if TYPE_CHECKING:
+    from forebay.report.page import Picture
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="The directory of a job, or a plan that was written as JSON.")],
+    output: Annotated[Path | None, typer.Option(help="Of the page; unless told, beside the run.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print where the page is as JSON.")] = False,
+) -> None:
+    """Write the page of a job that has run, or of a plan; nothing is computed again."""
+    from rich.console import Console
+
+    from forebay.report.console import say
+
+    check_output("--output", output, (".html",))
+    page = _of_job(run, output) if run.is_dir() else _of_plan(run, output)
+    if as_json:
+        typer.echo(json.dumps({"page": str(page)}))
+    else:
+        say(Console(), f"wrote {page}")
+
+
+def _of_plan(run: Path, output: Path | None) -> Path:
+    from forebay.planner import Plan
+    from forebay.report.reversal import write_plan
+
+    page = output or run.with_suffix(".html")
+    write_plan(Plan.from_json(run), page, f"The plan in {run.name}")
+    return page
+
+
+def _of_job(run: Path, output: Path | None) -> Path:
+    if not (run / "job.json").is_file():
+        raise ForebayError(f"{run} is no directory of a job: give the one that `output.directory` of the job names")
+    from forebay.wave.job import changed, run_job
+    from forebay.wave.job.results import write_report
+    from forebay.wave.job.verify import verify
+    from forebay.wave.job.workspace import Workspace
+
+    job = changed(Workspace(run).described.job, directory=run)
+    damage, _ = verify(job)
+    if damage:
+        raise ForebayError(f"{damage[0]}: run the job again with --repair, and then ask for the page")
+    page = output or run / "report.html"
+    # Nothing is damaged, so a repair computes no shot.
+    survey = run_job(job, repair=True)
+    write_report(survey, page, _pictures(run), f"Migration: {run.name}", "Of shots that were migrated before.")
+    return page
+
+
+def _pictures(run: Path) -> "list[Picture]":
+    from forebay.report.page import Picture
+
+    captions = {"image.png": "The image.", "model.png": "The velocity that was migrated through."}
+    return [Picture(run / name, caption) for name, caption in captions.items() if (run / name).is_file()]

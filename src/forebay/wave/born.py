@@ -1,0 +1,164 @@
+"""Born modelling: how the data of a shot change where the model changes a little, and the operator that this is."""
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError, needs
+from forebay.wave.earth.arrays import on_host
+from forebay.wave.gradient import PARAMETERS, gradient
+from forebay.wave.loop import pairs, prepare
+from forebay.wave.physics import EarthModel
+from forebay.wave.survey.batch import apart
+from forebay.wave.survey.shot import Shot
+
+SPAN = 64
+"""Steps between two looks at the clock, of Ctrl-C and of whoever shows progress."""
+
+
+@overload
+def born(
+    shot: Shot,
+    model: EarthModel,
+    change: Any,
+    *,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+) -> NDArray[Any]: ...
+
+
+@overload
+def born(
+    shot: Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
+    change: Any,
+    *,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+) -> list[NDArray[Any]]: ...
+
+
+def born(
+    shot: Shot | Sequence[Shot],
+    model: EarthModel | Sequence[EarthModel],
+    change: Any,
+    *,
+    parameter: str = "velocity",
+    dt: float | None = None,
+    order: int = 8,
+    dtype: Any = np.float32,
+) -> NDArray[Any] | list[NDArray[Any]]:
+    """Compute the derivative of a shot's data along a change of the model: what is scattered once there.
+
+    It is the derivative of what `simulate` computes, up to rounding, and `gradient` applies its transpose.
+
+    Parameters
+    ----------
+    shot, model, dt, order, dtype
+        As for `simulate`.
+    change
+        Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory.
+    parameter
+        Which of the two it is.
+
+    Examples
+    --------
+    >>> from forebay.wave import AcousticModel, Grid, ricker, simulate
+    >>> smooth, grid = np.full((60, 81), 2000.0), Grid((60, 81), spacing=10.0)
+    >>> change = np.zeros_like(smooth)
+    >>> change[40] = 10.0
+    >>> shot = Shot((50, 400), [(50, 200), (50, 600)], ricker(15, 0.004, 150), dt=0.004)
+    >>> echo = born(shot, AcousticModel(smooth, grid, max_vel=2010.0), change)
+    >>> both = [simulate(shot, AcousticModel(velocity, grid, max_vel=2010.0)) for velocity in (smooth, smooth + change)]
+    >>> bool(abs(both[1] - both[0] - echo).max() < 0.02 * abs(echo).max())
+    True
+    """
+    check_parameter(parameter)
+    shots, models = pairs(shot, model)
+    for own in models:
+        if tuple(change.shape) != own.grid.shape:
+            raise WaveError(f"a change of shape {tuple(change.shape)} of a model of shape {own.grid.shape}")
+    loop = prepare(shot, model, dt, order, dtype)
+    propagator, waves = loop.propagator, (loop.propagator.zeros(), loop.propagator.zeros())
+    strength = propagator.scatterers(change, parameter)
+    for start in range(0, loop.steps, SPAN):
+        steps = range(start, min(start + SPAN, loop.steps))
+        hears = loop.receivers, loop.heard
+        waves = propagator.advance_scattered(waves, strength, loop.sources, loop.sent, steps, hears)
+    return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
+
+
+def check_parameter(parameter: str) -> None:
+    """Refuse what a model is not told by."""
+    if parameter not in PARAMETERS:
+        raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
+
+
+def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str = "velocity", **options: Any) -> Any:
+    """Return Born modelling of shots as a `scipy.sparse.linalg.LinearOperator`, whose adjoint is exact.
+
+    It takes a change of the model, and gives the data of all shots one after the other; both are flat arrays of the
+    host. So SciPy's solvers invert it, and PyLops and others compose it with operators of their own.
+
+    Parameters
+    ----------
+    shots, model, parameter
+        As for `born`.
+    **options
+        `dt`, `order` and `dtype` as for `simulate`, and for the adjoint what `forebay.reverse` takes: `budget`,
+        `codec`, ...
+
+    Examples
+    --------
+    >>> from forebay.wave import AcousticModel, Grid, ricker
+    >>> model = AcousticModel(np.full((30, 41), 2000.0), Grid((30, 41), spacing=10.0))
+    >>> shot = Shot((50, 200), [(50, 100), (50, 300)], ricker(15, 0.004, 100), dt=0.004)
+    >>> J = jacobian(shot, model, budget="8MB", dtype=np.float64)
+    >>> rng = np.random.default_rng(0)
+    >>> change, data = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
+    >>> bool(np.isclose(data @ (J @ change), (J.T @ data) @ change, rtol=1e-10))
+    True
+    """
+    try:
+        from scipy.sparse.linalg import LinearOperator
+    except ImportError as error:
+        raise WaveError(needs("an operator", "scipy", "wave")) from error
+    check_parameter(parameter)
+    listed = [shots] if isinstance(shots, Shot) else list(shots)
+    stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
+    shapes = [(shot.samples, len(shot.receivers)) for shot in listed]
+    ends = np.cumsum([samples * receivers for samples, receivers in shapes])
+    points, dtype = int(np.prod(model.grid.shape)), np.dtype(stepping.get("dtype", np.float32))
+
+    def forward(change: NDArray[Any]) -> NDArray[Any]:
+        bent = like_model(change.reshape(model.grid.shape).astype(dtype), model)
+        heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
+        return np.concatenate([data.ravel() for data in heard]).astype(np.float64)
+
+    def back(data: NDArray[Any]) -> NDArray[Any]:
+        owed = np.zeros(points)
+        for shot, shape, own in zip(listed, shapes, np.split(data.ravel(), ends[:-1]), strict=True):
+            sent = own.reshape(shape)
+            asked = shot.with_data(np.zeros(shape))
+            slope = gradient(
+                asked, model, misfit=lambda *_, sent=sent: (0.0, sent), parameter=parameter, **stepping, **options
+            )
+            owed += on_host(slope.gradient).ravel()
+        return owed
+
+    return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
+
+
+def like_model(values: NDArray[Any], model: Any) -> Any:
+    """Return an array of the host as one where the velocities of a model are."""
+    if isinstance(model.velocity, np.ndarray):
+        return values
+    import cupy
+
+    return cupy.asarray(values)

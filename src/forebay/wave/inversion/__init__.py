@@ -1,0 +1,1 @@
+"""What an inversion is made of: misfits, unknowns, sources, and what is kept on the disk."""

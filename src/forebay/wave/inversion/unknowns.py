@@ -1,0 +1,177 @@
+"""The unknowns of an inversion: a model's values as one vector, in which equal steps do about as much everywhere.
+
+With y the vector, b what balances the light that the sources cast (see `light`), and S a smoothing, the values are
+
+    v = v_start + a m S b y
+
+kept between bounds, where m leaves out what is fixed. S is its own transpose, so the derivative goes the same way back.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import WaveError, needs
+from forebay.wave.earth.arrays import computable, on_host, returned
+from forebay.wave.inversion.light import balance
+
+FIRST = 0.02
+"""By which part of the values the first step may change them at most."""
+
+Arrays = dict[str, NDArray[np.float64]]
+
+
+class Unknowns:
+    """Values of a model on the host, in double precision, and the vector that they are a function of."""
+
+    def __init__(
+        self,
+        model: Any,
+        bounds: Mapping[str, tuple[float, float]],
+        fixed: NDArray[np.bool_] | None,
+        smooth: float,
+        light: NDArray[np.float64] | None,
+    ) -> None:
+        self._model, self._bounds, self._smooth = model, bounds, smooth
+        self._start = arrays_of(model)
+        free = np.ones(model.grid.shape, bool) if fixed is None else ~fixed
+        self._free = {name: free & (values > 0) for name, values in self._start.items()}  # a fluid stays one
+        weight = np.ones(model.grid.shape) if light is None else balance(light)
+        self._sizes = {name: float(values.max()) or 1.0 for name, values in self._start.items()}
+        self._weights = {name: weight * size for name, size in self._sizes.items()}
+        self._factor = 1.0
+        self.size = len(self._start) * weight.size
+
+    def scale(self, owed: Arrays) -> float:
+        """Have the first step of a search change no value by more than `FIRST`; return what its misfit is divided by.
+
+        `owed` is the derivative of the misfit where the search starts. A search whose first step is the negative slope,
+        or that divided by its length, goes as far: the slope has length one.
+        """
+        slope = self.slope(np.zeros(self.size), owed)
+        length = float(np.linalg.norm(slope))
+        if not length:
+            return 1.0
+        step = self._step(slope / length)
+        self._factor = FIRST / max(np.abs(step[name]).max() / size for name, size in self._sizes.items())
+        return length * self._factor
+
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Return the bounds of the vector's elements; None where a smoothing ties them together."""
+        if self._smooth:
+            return None
+        low, high = [], []
+        for name, start in self._start.items():
+            step = self._factor * self._weights[name]
+            least, most = self._bounds[name]
+            low.append((self._free[name] * (least - start) / step).ravel())
+            high.append((self._free[name] * (most - start) / step).ravel())
+        return np.concatenate(low), np.concatenate(high)
+
+    def model_at(self, vector: NDArray[np.float64]) -> Any:
+        """Return the model of a vector, its arrays where the first model's are."""
+        values = self._values(vector)
+        within = {name: np.clip(values[name], *self._bounds[name]) for name in values}
+        kept = {name: np.where(self._free[name], within[name], start) for name, start in self._start.items()}
+        return with_arrays(self._model, kept)
+
+    def slope(self, vector: NDArray[np.float64], owed: Arrays) -> NDArray[np.float64]:
+        """Return the derivative with respect to the vector, of one with respect to the values."""
+        values = self._values(vector)
+        parts = []
+        for name, own in owed.items():
+            least, most = self._bounds[name]
+            counts = own * self._free[name] * ((values[name] >= least) & (values[name] <= most))
+            parts.append((self._factor * self._weights[name] * self._smoothed(counts)).ravel())
+        return np.concatenate(parts)
+
+    def _values(self, vector: NDArray[np.float64]) -> Arrays:
+        """Return values that bounds have not yet cut off."""
+        step = self._step(vector)
+        values = {name: start + step[name] for name, start in self._start.items()}
+        near = {name: np.clip(own, *self._bounds[name]) for name, own in values.items()}
+        # By rounding alone none is beyond a bound that the vector has reached.
+        return {
+            name: np.where(abs(own - near[name]) < 1e-9 * near[name], near[name], own) for name, own in values.items()
+        }
+
+    def _step(self, vector: NDArray[np.float64]) -> Arrays:
+        shape = self._model.grid.shape
+        parts = np.split(vector, len(self._start))
+        return {
+            name: self._free[name] * self._smoothed(self._factor * self._weights[name] * part.reshape(shape))
+            for name, part in zip(self._start, parts, strict=True)
+        }
+
+    def _smoothed(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        if not self._smooth:
+            return values
+        try:
+            from scipy.ndimage import gaussian_filter
+        except ImportError as error:
+            raise WaveError(needs("smoothing an update", "scipy", "wave")) from error
+        widths = [self._smooth / spacing for spacing in self._model.grid.spacing]
+        return np.asarray(gaussian_filter(values, widths, mode="reflect"))  # which alone is its own transpose
+
+
+def names_of(model: Any) -> list[str]:
+    """Return the names of a model's arrays."""
+    return [each.name for each in fields(model) if each.name not in ("grid", "max_vel")]
+
+
+def arrays_of(model: Any) -> Arrays:
+    """Return a model's arrays on the host, in double precision."""
+    return {name: on_host(getattr(model, name)).astype(np.float64) for name in names_of(model)}
+
+
+def with_arrays(model: Any, values: Mapping[str, NDArray[np.float64]]) -> Any:
+    """Return a model with other values in arrays of the same kind, which lie where the old ones do."""
+    return replace(model, **{name: _like(own, getattr(model, name)) for name, own in values.items()})
+
+
+def _like(values: NDArray[np.float64], array: Any) -> Any:
+    if isinstance(array, np.ndarray):
+        return values.astype(array.dtype)
+    import cupy
+
+    on_device = computable(array)
+    with on_device.device:
+        return returned(cupy.asarray(values.astype(on_device.dtype)), array)
+
+
+def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float, float]]:
+    """Return bounds for each array of a model: as given, or from half its smallest value to 1.5 times its largest.
+
+    Velocities below the `slowest` make waves that are too short for the grid.
+    """
+    arrays = arrays_of(model)
+    found = {}
+    for name, values in arrays.items():
+        moves = values[values > 0]
+        least = 0.5 * float(moves.min()) if len(moves) else 0.0
+        if name != "rho":
+            least = max(least, slowest)
+        found[name] = min(least, float(moves.min(initial=np.inf))), 1.5 * float(values.max())
+    given = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {next(iter(arrays)): bounds}
+    for name, pair in given.items():
+        if name not in arrays:
+            raise WaveError(f"bounds of {name!r}: this model has {', '.join(map(repr, arrays))}")
+        least, most = map(float, pair)
+        moves = arrays[name][arrays[name] > 0]
+        if not least <= moves.min(initial=least) <= moves.max(initial=least) <= most < float("inf"):
+            raise WaveError(
+                f"bounds of {name} from {least:.6g} to {most:.6g}, where the model has {moves.min():.6g} to "
+                f"{moves.max():.6g}: give bounds that hold the model from which the inversion begins"
+            )
+        if name != "rho" and 0 < least < slowest * (1 - 1e-9):
+            raise WaveError(
+                f"{name} of {least:.6g} m/s makes waves that are too short for a spacing of "
+                f"{max(model.grid.spacing):.6g} m: give bounds from {math.ceil(slowest)} m/s on, lower frequencies, or "
+                "a finer grid"
+            )
+        found[name] = least, most
+    return found
