@@ -130,7 +130,7 @@ def test_zarr_of_either_format_is_chunked_and_its_tasks_are_told_with_their_shap
     for task, params in ((dataset.load, None), (attribute.transform, {"X": dataset})):
         plugin.on_task_start(task, params, task.__qualname__)
         plugin.on_task_end(task, params, task.__qualname__, task(**({"X": dataset} if params else {})))
-    assert dataset._chunks == choose_chunks(Known(), F3, "2GB")
+    assert dataset._chunks == choose_chunks(Known(), F3, "2GB", stored_chunks=(64,) * 3)
     assert [task.shapes for task in plugin.tasks] == [(), ((4, 5, 6),)]
 
 
@@ -178,9 +178,9 @@ import sys, types
 class PipelinePlugin:
     pass
 
-dasf, pipeline = types.ModuleType("dasf"), types.ModuleType("dasf.pipeline")
-pipeline.PipelinePlugin, dasf.pipeline = PipelinePlugin, pipeline
-sys.modules |= {"dasf": dasf, "dasf.pipeline": pipeline}
+names = ("dasf", "dasf.pipeline", "dasf.pipeline.pipeline")
+sys.modules |= {name: types.ModuleType(name) for name in names}
+sys.modules["dasf.pipeline.pipeline"].PipelinePlugin = PipelinePlugin  # its packages do not name it
 from forebay.dasf import FootprintPlugin
 
 print(issubclass(FootprintPlugin, PipelinePlugin))
@@ -214,7 +214,7 @@ if __name__ == "__main__":
         plugin.on_task_end(work, None, "Attribute.transform", result)
         result.compute()
         print(json.dumps([[block.name, block.count, block.bytes] for block in plugin.blocks()]))
-        print(plugin.tasks[0].layers != frozenset(), "to build a graph" in plugin.table())
+        print(plugin.tasks[0].layers != frozenset(), "to hand it on" in plugin.table())
 """
 
 
@@ -255,3 +255,65 @@ def test_without_dasf_the_door_opens_and_imports_neither_dask_nor_cubed():
     code = "import sys; sys.modules['dasf'] = None; import forebay, forebay.dasf; "
     code += f"del sys.modules['dasf']; print([name for name in {names} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+class Ignorant(Dataset):
+    """Raises when it is asked for its shape before it is loaded, as tables and own arrays of DASF do."""
+
+    def __init__(self, name):
+        self._name, self._data, self._root_file, self._chunks = name, None, None, "auto"
+
+    @property
+    def shape(self):
+        raise Exception("Data is not loaded yet")
+
+    def load(self):
+        self._data = np.zeros((4, 5, 6), "float32")
+        return self
+
+
+def test_what_does_not_know_its_shape_is_loaded_as_it_is():
+    dataset, plugin = Ignorant("own"), FootprintPlugin(Known(), "2GB")
+    pipeline = Pipeline([plugin])
+    pipeline.add(dataset.load, "Ignorant.load")
+    pipeline.run()
+    assert dataset._chunks == "auto" and not plugin.chunks
+    assert [(task.name, task.failed) for task in plugin.tasks] == [("Ignorant.load", False)]
+
+
+def test_a_dataset_of_other_axes_that_comes_along_is_left_as_it_is_and_told():
+    flat, plugin = Dataset("flat", (10, 10)), FootprintPlugin(Known(), "2GB")
+    pipeline = Pipeline([plugin])
+    pipeline.add(flat.load, "Dataset.load")
+    pipeline.run()
+    assert flat._chunks == "auto"
+    assert "flat: left as it is, 2 axes, the model was learned on 3" in plugin.table()
+
+
+def test_data_and_labels_that_are_loaded_together_are_both_chunked():
+    labeled = Ignorant("labeled")
+    labeled._train, labeled._val = Dataset("data", F3), Dataset("labels", F3)
+    plugin = FootprintPlugin(Known(), "2GB")
+    pipeline = Pipeline([plugin])
+    pipeline.add(labeled.load, "Labeled.load")
+    pipeline.run()
+    wanted = choose_chunks(Known(), F3, "2GB")
+    assert (labeled._train._chunks, labeled._val._chunks) == (wanted, wanted)
+
+
+def test_chunks_cut_stored_ones_as_little_as_they_can(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    stored = (50, 100, 462)
+    zarr.create_array(tmp_path / "f3", shape=F3, chunks=stored, dtype="float32")
+    dataset, plugin = LikeZarr("f3", tmp_path / "f3"), FootprintPlugin(Known(), "1GB")
+    plugin.set_chunks(dataset)
+    assert dataset._chunks == choose_chunks(Known(), F3, "1GB", stored_chunks=stored)
+    assert dataset._chunks != choose_chunks(Known(), F3, "1GB")
+
+
+def test_a_task_that_is_handed_to_a_worker_is_known_by_its_future():
+    plugin = FootprintPlugin(Known(), "2GB")
+    future = types.SimpleNamespace(key="load-1", client=None)
+    plugin.on_task_start(Dataset("f3", F3).load, None, "Dataset.load")
+    plugin.on_task_end(None, None, "Dataset.load", future)
+    assert plugin.tasks[0].layers == {"load-1"} and plugin.table().endswith("to hand it on")

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 try:
-    from dasf.pipeline import PipelinePlugin as PipelinePlugin  # register_plugin() takes nothing else for a callback
+    # register_plugin() takes nothing else for a callback; the package itself names only the pipeline.
+    from dasf.pipeline.pipeline import PipelinePlugin as PipelinePlugin
 except ImportError:  # for whoever calls the hooks without DASF
 
     class PipelinePlugin:  # type: ignore[no-redef]
@@ -25,10 +26,20 @@ class StoredArray:
     shape: tuple[int, ...]
     dims: tuple[str, ...] = ()
     """names of the axes, where chunks go by name"""
+    stored_chunks: tuple[int, ...] | None = None
+    """the chunks that it is stored in, where it is cut at all"""
+    in_one: int = 0
+    """bytes that the graph of Dask loads in one task, whatever the chunks: DASF loads a file of NumPy whole"""
 
     def chunks(self, lengths: Sequence[int]) -> Any:
         """Return chunks as the dataset takes them."""
         return dict(zip(self.dims, lengths, strict=True)) if self.dims else tuple(lengths)
+
+
+def datasets_of(owner: Any) -> list[Any]:
+    """List the datasets that an object loads: itself, or data and labels, which it loads past their own tasks."""
+    parts = [part for name in ("_train", "_val") if (part := getattr(owner, name, None)) is not None]
+    return [dataset for dataset in parts or [owner] if is_dataset(dataset)]
 
 
 def is_dataset(owner: Any) -> bool:
@@ -42,12 +53,18 @@ def stored_array(dataset: Any) -> StoredArray | None:
     if hasattr(dataset, "_data_var"):
         return _named(dataset._data_var, data, root)
     if data is not None and hasattr(data, "shape"):
-        return StoredArray(tuple(map(int, data.shape)))
-    shape = None if root is None else _shape_in(Path(root), getattr(dataset, "_dataset_path", None))
-    if shape is None:
-        known = getattr(dataset, "shape", None)
-        shape = known if isinstance(known, tuple) and known else None
-    return None if shape is None else StoredArray(tuple(map(int, shape)))
+        return _described(data)
+    stored = None if root is None else _array_in(Path(root), getattr(dataset, "_dataset_path", None))
+    return stored or _known(dataset)
+
+
+def _known(dataset: Any) -> StoredArray | None:
+    """Ask a dataset itself; those that know nothing before they are loaded raise what comes to them."""
+    try:
+        shape = dataset.shape
+    except Exception:
+        return None
+    return StoredArray(tuple(map(int, shape))) if isinstance(shape, tuple) and shape else None
 
 
 def _named(variable: Any, data: Any, root: Any) -> StoredArray | None:
@@ -60,29 +77,44 @@ def _named(variable: Any, data: Any, root: Any) -> StoredArray | None:
         with xarray.open_dataset(root) if variable else xarray.open_dataarray(root) as opened:
             return _named(variable, opened, root)
     array = data[variable] if variable else data
-    return StoredArray(tuple(array.shape), tuple(map(str, array.dims)))
+    stored_chunks = array.encoding.get("chunksizes")
+    return StoredArray(tuple(array.shape), tuple(map(str, array.dims)), stored_chunks and tuple(stored_chunks))
 
 
-def _shape_in(root: Path, inner: Any) -> Any:
-    """Return the shape of the array in a file of NumPy or HDF5, or in a store of Zarr of either format."""
+def _array_in(root: Path, inner: Any) -> StoredArray | None:
+    """Look into a file of NumPy or HDF5, or into a store of Zarr of either format."""
     if inner is not None:
         import h5py
 
         with h5py.File(root, "r") as opened:
-            return opened[inner].shape
+            return _described(opened[inner])
     if root.suffix == ".npy":
         import numpy as np
 
-        return np.load(root, mmap_mode="r").shape
+        array = np.load(root, mmap_mode="r")
+        return StoredArray(tuple(array.shape), in_one=array.nbytes)
     if root.is_dir():
         import zarr
 
-        return getattr(zarr.open(str(root), mode="r"), "shape", None)
+        opened = zarr.open(str(root), mode="r")
+        return _described(opened) if hasattr(opened, "shape") else None
     return None
 
 
+def _described(array: Any) -> StoredArray:
+    """Describe an array of any library; those of Dask know every chunk, and are described without any."""
+    chunks = getattr(array, "chunks", None)
+    whole = isinstance(chunks, tuple) and all(isinstance(length, int) for length in chunks)
+    return StoredArray(tuple(map(int, array.shape)), stored_chunks=chunks if whole else None)
+
+
 def lazy_layers(result: Any) -> set[str]:
-    """Return the names of the layers of a graph that a task has built; none where it has computed."""
+    """Return the names of the layers of a graph that a task has built, or of a task that it has handed to a worker.
+
+    None where it has computed.
+    """
+    if hasattr(result, "key") and hasattr(result, "client"):  # a future of Dask
+        return {str(result.key)}
     graph = getattr(getattr(result, "_data", result), "dask", None)
     return set(getattr(graph, "layers", ()) or ())
 

@@ -15,7 +15,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from forebay.dasf.compat import PipelinePlugin, is_dataset, lazy_layers, shape_of, stored_array
+from forebay.dasf.compat import (
+    PipelinePlugin,
+    StoredArray,
+    datasets_of,
+    is_dataset,
+    lazy_layers,
+    shape_of,
+    stored_array,
+)
 from forebay.errors import BudgetError
 from forebay.footprint.chunks.plan import choose_chunks
 from forebay.footprint.chunks.predictor import Predictor
@@ -68,7 +76,7 @@ class FootprintPlugin(PipelinePlugin):  # type: ignore[misc]
 
     Notes
     -----
-    With Dask, tasks only build graphs. Their blocks run when those are computed: where workers do it, they measure each
+    With Dask, tasks only build graphs, or are handed to a worker. Where workers run blocks and tasks, they measure each
     that runs alone in its process, and `blocks` tells the highest peak of every task.
     """
 
@@ -79,6 +87,8 @@ class FootprintPlugin(PipelinePlugin):  # type: ignore[misc]
         self.options = options
         self.chunks: dict[str, tuple[int, ...]] = {}
         """chosen, by the name of the dataset"""
+        self.left: dict[str, str] = {}
+        """why the chunks of a dataset were left as they are, by its name"""
         self.tasks: list[TaskPeak] = []
         self._gauge: Gauge = host_gauge()
         self._begun: float | None = None
@@ -101,9 +111,9 @@ class FootprintPlugin(PipelinePlugin):  # type: ignore[misc]
     def on_task_start(self, func: Any, params: Any, name: str) -> None:
         """Set the chunks of a dataset that is about to be loaded, and begin to measure."""
         owner = getattr(func, "__self__", None)
-        known = any(owner is dataset for dataset in self.datasets)
-        if is_dataset(owner) and not known and stored_array(owner) is not None:  # tables have no chunks of arrays
-            self.set_chunks(owner)
+        for dataset in datasets_of(owner):
+            if not any(dataset is given for given in self.datasets):
+                self._set_or_leave(dataset)
         self._gauge.start()
         self._begun = time.perf_counter()
 
@@ -124,21 +134,44 @@ class FootprintPlugin(PipelinePlugin):  # type: ignore[misc]
         stored = stored_array(dataset)
         if stored is None:
             raise BudgetError(f"dataset {_name(dataset)!r} is no array whose shape is known before it is loaded")
-        shape = stored.shape
-        if len(shape) != self.model.ndim:
+        if len(stored.shape) != self.model.ndim:
             raise BudgetError(
-                f"dataset {_name(dataset)!r} has {len(shape)} axes, the model was learned on {self.model.ndim}: give a "
-                "plugin of its own model to each kind of dataset"
+                f"dataset {_name(dataset)!r} has {self._other_axes(stored)}: give a plugin of its own model to each "
+                "kind of dataset"
             )
-        chunks = choose_chunks(self.model, shape, self.budget, **self.options)
+        self._set(dataset, stored)
+
+    def _set_or_leave(self, dataset: Any) -> None:
+        """Set the chunks of a dataset that the pipeline brought along; one that the model does not fit stays."""
+        stored = stored_array(dataset)
+        if stored is None:  # a table, which has no chunks of arrays
+            return
+        if len(stored.shape) == self.model.ndim:
+            self._set(dataset, stored)
+        else:
+            self.left[_name(dataset)] = self._other_axes(stored)
+
+    def _set(self, dataset: Any, stored: StoredArray) -> None:
+        in_one = stored.in_one if self._client is not None else 0
+        if in_one >= self.budget:
+            raise BudgetError(
+                f"dataset {_name(dataset)!r} is a file of NumPy, which DASF has one worker load whole: its "
+                f"{to_text(in_one)} exceed the budget of {to_text(self.budget)}. Store it as Zarr, in chunks"
+            )
+        options = {"stored_chunks": stored.stored_chunks} | self.options
+        chunks = choose_chunks(self.model, stored.shape, self.budget - in_one, **options)
         dataset._chunks = stored.chunks(chunks)
         self.chunks[_name(dataset)] = chunks
+
+    def _other_axes(self, stored: StoredArray) -> str:
+        return f"{len(stored.shape)} axes, the model was learned on {self.model.ndim}"
 
     def table(self) -> str:
         """Write the chunks that were set and what the tasks needed, one a line."""
         lines = [f"{name}: chunks {chunks}" for name, chunks in self.chunks.items()]
+        lines += [f"{name}: left as it is, {reason}" for name, reason in self.left.items()]
         for task in self.tasks:
-            end = ", failed" if task.failed else " to build a graph" if task.layers else ""
+            end = ", failed" if task.failed else " to hand it on" if task.layers else ""
             lines.append(f"{task.name}: {to_text(task.bytes)}, {seconds_to_text(task.seconds)}{end}")
         for block in self.blocks():
             most, seconds = to_text(block.bytes), seconds_to_text(block.seconds)

@@ -81,7 +81,7 @@ def limits_of(client: distributed.Client | None = None, *functions: Callable[...
 def _of_this_process() -> WorkerLimits:
     limit = _memory()
     step = max(1, limit // _STEPS)
-    held = -(-psutil.Process().memory_info().rss // step) * step
+    held = -(-resident_bytes() // step) * step
     return WorkerLimits(max(0, int(SAFE_SHARE * limit) - held), _threads(), 1)
 
 
@@ -120,6 +120,11 @@ def _describe(functions: tuple[Callable[..., Any], ...], caller: str, dask_worke
         "threads": dask_worker.state.nthreads,
         "declared": dask_worker.state.total_resources.get("memory"),
     }
+
+
+def resident_bytes() -> int:
+    """Return what this process holds."""
+    return int(psutil.Process().memory_info().rss)
 
 
 def _memory() -> int:

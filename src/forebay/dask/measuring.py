@@ -14,6 +14,7 @@ import distributed
 
 from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
 from forebay.footprint.estimate import Estimate
+from forebay.footprint.measure.process import name_of
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
 
 TOPIC = "forebay-footprint"
@@ -90,6 +91,11 @@ class MeasuredFunction:
     def __wrapped__(self) -> Callable[..., Any]:
         """Dask looks at the signature: block_id and block_info go to functions that ask for them."""
         return self.func
+
+    @property
+    def __name__(self) -> str:
+        """Dask names tasks by it, on its dashboard too."""
+        return name_of(self.func)
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
         from dask.base import normalize_token

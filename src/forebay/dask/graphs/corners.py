@@ -1,0 +1,119 @@
+"""A pipeline over an array, and what its tasks need: learned on two small corners of the array, on a worker."""
+
+import hashlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import cloudpickle
+import dask.array as da
+import distributed
+
+from forebay.dask.graphs.nodes import TaskGraph, task_graph
+from forebay.dask.graphs.rates import Rates, rates_of, source_bytes
+from forebay.dask.graphs.sampling import TaskSample, sample
+
+SMALL, LARGE = 2**16, 2**18
+"""elements of a block of each of the two corners; the larger one is cut along one axis only"""
+MOST = 2**21
+"""elements of a block of the larger corner where blocks are as many stored chunks long"""
+
+
+@dataclass
+class Pipeline:
+    """What was learned of a pipeline: by how its blocks are cut, since that decides which tasks there are."""
+
+    build: Callable[[Any], Any]
+    source: Any
+    client: distributed.Client
+    rates: dict[tuple[bool, ...], dict[str, Rates]] = field(default_factory=dict)
+
+    def graph(self, chunks: Sequence[int]) -> tuple[TaskGraph, Any]:
+        """Return the tasks of the pipeline over the array in chunks, and that array."""
+        cut = cut_into(self.source, chunks)
+        return task_graph(self.build(cut)), cut
+
+    def rates_for(self, numblocks: Sequence[int]) -> dict[str, Rates]:
+        """Return what is known of the graph whose axes are cut, or not, as these; or run it on two small corners."""
+        pattern = tuple(count > 1 for count in numblocks)
+        if pattern not in self.rates:
+            self.rates[pattern] = self._kept(pattern) or self._learned(pattern)
+        return self.rates[pattern]
+
+    def _kept(self, pattern: tuple[bool, ...]) -> dict[str, Rates] | None:
+        """Return what somebody has learned on this cluster before; its scheduler keeps that for all of its users."""
+        kept = self.client.get_metadata(self._place(pattern), None)
+        return None if kept is None else {kind: Rates.of(numbers) for kind, numbers in kept.items()}
+
+    def _learned(self, pattern: tuple[bool, ...]) -> dict[str, Rates]:
+        samples: list[TaskSample] = []
+        small, large = self._lengths()
+        for lengths, cut in ((small, pattern), (large, _first(pattern))):
+            corner = _corner(self.source, lengths, cut)
+            graph = task_graph(self.build(corner))
+            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client)
+        rates = rates_of(samples)
+        self.client.set_metadata(self._place(pattern), {kind: rate.numbers() for kind, rate in rates.items()})
+        return rates
+
+    def _place(self, pattern: tuple[bool, ...]) -> list[str]:
+        """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""
+        small, large = self._lengths()
+        content = cloudpickle.dumps((self.build, str(self.source.dtype), small, large, pattern))
+        return ["forebay", hashlib.sha256(content).hexdigest()]
+
+    def _lengths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the blocks of both corners: of one stored chunk and of some, since reading needs room of its own."""
+        stored = getattr(self.source, "chunks", None)
+        if stored and all(isinstance(length, int) for length in stored):
+            twice = tuple(min(2 * length, extent) for length, extent in zip(stored, self.source.shape, strict=True))
+            if math.prod(stored) < math.prod(twice) <= MOST:
+                return tuple(stored), twice
+        small, large = (round(elements ** (1 / self.source.ndim)) for elements in (SMALL, LARGE))
+        return (small,) * self.source.ndim, (large,) * self.source.ndim
+
+    def told(self, cut: Any) -> Any:
+        """Return the array whose blocks the roots of the graph read, where these tell what roots need."""
+        return None if isinstance(self.source, da.Array) else cut
+
+
+def _first(pattern: Sequence[bool]) -> tuple[bool, ...]:
+    """Return the pattern with no more than its first axis cut."""
+    return tuple(cut and not any(pattern[:axis]) for axis, cut in enumerate(pattern))
+
+
+def cut_into(source: Any, chunks: Sequence[int]) -> Any:
+    """Return an array in chunks: one of Dask's cut anew, any other opened in them."""
+    if isinstance(source, da.Array):
+        return source.rechunk(tuple(chunks))
+    return da.from_array(source, chunks=tuple(chunks))
+
+
+@dataclass(frozen=True)
+class _Corner:
+    """The first elements of an array."""
+
+    array: Any
+    shape: tuple[int, ...]
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.array[index]
+
+
+def _corner(source: Any, wanted: Sequence[int], pattern: Sequence[bool]) -> Any:
+    """Return the first elements of an array, in two blocks along the axes that are cut and in one along the others."""
+    room = [extent // 2 if cut else extent for cut, extent in zip(pattern, source.shape, strict=True)]
+    lengths = [max(1, min(length, most)) for length, most in zip(wanted, room, strict=True)]
+    shape = tuple((2 if cut else 1) * each for cut, each in zip(pattern, lengths, strict=True))
+    if isinstance(source, da.Array):
+        return source[tuple(map(slice, shape))].rechunk(tuple(lengths))
+    return da.from_array(_Corner(source, shape), chunks=tuple(lengths))

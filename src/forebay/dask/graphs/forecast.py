@@ -1,0 +1,110 @@
+"""What a whole graph needs on each worker, and how long it takes, before it runs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import distributed
+
+from forebay.dask.clusters import ask_workers
+from forebay.dask.graphs.nodes import TaskGraph, task_graph
+from forebay.dask.graphs.rates import Rates, rates_of, sized_tasks
+from forebay.dask.graphs.sampling import sample
+from forebay.dask.graphs.simulate import Cluster, simulate
+from forebay.dask.limits import WorkerLimits, limits_of, resident_bytes
+from forebay.errors import PlanError
+from forebay.units import seconds_to_text, to_text
+
+BANDWIDTH = 500e6
+"""bytes a second from one worker to another"""
+OVERHEAD = 0.01
+"""seconds that a task costs besides its work"""
+MARGIN = 0.1
+"""of what tasks hold, which the bound adds"""
+MOST_TASKS = 200
+"""of a collection that are run to learn from it"""
+
+
+@dataclass(frozen=True)
+class GraphForecast:
+    """What is predicted of a graph."""
+
+    bytes: int
+    """the most that a worker holds, with what its process holds before"""
+    upper: int
+    seconds: float
+    task: str
+    """the kind of task that runs while a worker holds the most"""
+    tasks: int
+
+    def explain(self) -> str:
+        """Return what is predicted, in words."""
+        return (
+            f"{self.tasks} tasks in {seconds_to_text(self.seconds)}; a worker holds {to_text(self.bytes)}, "
+            f"{to_text(self.upper)} at most, while {self.task} runs"
+        )
+
+
+def forecast(collection: Any, client: distributed.Client | None = None) -> GraphForecast:
+    """Predict what each worker needs for a whole graph, and how long that takes.
+
+    Parameters
+    ----------
+    collection : dask collection
+        What is going to be computed. Its first tasks of every kind are run on a worker, one after the other; what
+        they write is written then, too.
+    client : distributed.Client, optional
+        Of the cluster; the current one otherwise.
+    """
+    client = client or distributed.get_client()
+    limits = limits_of(client)
+    graph = task_graph(collection)
+    rates = rates_of(sample(_first_of_each_kind(graph), None, client))
+    return forecast_of(graph, rates, None, limits, held_by_workers(client))
+
+
+def _first_of_each_kind(graph: TaskGraph) -> TaskGraph:
+    """Return the tasks up to the second of every kind, and what they need; kinds that come late are left out."""
+    wanted: set[int] = set()
+    often: dict[str, int] = {}
+    for place, task in enumerate(graph.tasks):
+        if often.get(task.kind, 0) >= 2:
+            continue
+        needed, ahead = {place}, list(task.reads)
+        while ahead:
+            read = ahead.pop()
+            if read not in wanted and read not in needed:
+                needed.add(read)
+                ahead += graph.tasks[read].reads
+        if len(wanted) + len(needed) > MOST_TASKS:
+            continue
+        wanted |= needed
+        often[task.kind] = often.get(task.kind, 0) + 1
+    if not wanted:
+        raise PlanError("a graph without tasks needs nothing: compute() returns at once")
+    places = sorted(wanted)
+    at = {place: new for new, place in enumerate(places)}
+    tasks = []
+    for place in places:
+        task = graph.tasks[place]
+        tasks.append(type(task)(task.kind, tuple(at[read] for read in task.reads), task.block, task.part))
+    return TaskGraph(tuple(tasks), tuple(graph.nodes[place] for place in places), frozenset())
+
+
+def forecast_of(
+    graph: TaskGraph, rates: dict[str, Rates], source: Any | None, limits: WorkerLimits, held: int
+) -> GraphForecast:
+    """Predict what a graph needs of which the rates are known, on workers that hold something already."""
+    tasks = sized_tasks(graph, rates, source)
+    run = simulate(tasks, graph.results, Cluster(limits.workers, limits.threads, BANDWIDTH, OVERHEAD))
+    return GraphForecast(
+        bytes=held + run.peak,
+        upper=held + int((1 + MARGIN) * run.peak),
+        seconds=run.seconds,
+        task=graph.tasks[run.task].kind,
+        tasks=len(tasks),
+    )
+
+
+def held_by_workers(client: distributed.Client) -> int:
+    """Return what the processes of workers hold now, the most of any."""
+    return int(max(ask_workers(client, resident_bytes).values()))
