@@ -77,7 +77,7 @@ def _table(line: "RecordedLine", ways: "Sequence[Strategy]") -> "Table":
 
     from forebay.wave.demo.page import HEADINGS, rows_of
 
-    table = Table(*HEADINGS, title=f"{len(line.shots)} shots, three ways")
+    table = Table(*HEADINGS, box=None, pad_edge=False, title=f"{len(line.shots)} shots, three ways")
     for row in rows_of(line, ways):
         table.add_row(*row)
     return table

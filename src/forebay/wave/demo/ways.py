@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.engine import Result
-from forebay.planner import Costs
+from forebay.errors import BudgetError
+from forebay.planner import Costs, Plan, plan
 from forebay.units import Budget, to_text
 from forebay.wave.demo.salt import RecordedLine
 from forebay.wave.job.stack import PartialImage, finish, tree_sum
@@ -29,6 +30,7 @@ class Strategy:
     codec: str | None = None
     costs: Costs | None = None
     """known before, where they are"""
+    schedule: str = "auto"
     seconds: list[float] = field(default_factory=list)
     """of each shot, by the clock"""
     results: list[Result] = field(default_factory=list)
@@ -43,6 +45,7 @@ class Strategy:
             line.smooth,
             budget=self.budget,
             codec=self.codec,
+            schedule=self.schedule,
             encode_states=False,
             reversals=len(line.shots),
             **line.options,
@@ -83,22 +86,38 @@ def ways_of(line: RecordedLine, tell: Callable[[str], object], codec: str = CODE
     """Migrate all shots in three ways, which take turns shot by shot; `tell` hears what comes next.
 
     What a codec makes of a history is not known before one was made, and the first steps, nearly empty, say little. So
-    a pilot with more memory comes first, whose costs the codec's way is given.
+    a pilot with more memory comes first, whose costs the codec's way is given. Where that way has room for every
+    record it is told to keep them, so that a codec in place of recomputation is seen: which of both is quicker depends
+    on the machine.
     """
     everything, tenth = Budget(host=line.history * 5 // 4), Budget(host=line.history // SHARE)
     tell(f"a pilot: how small {codec} makes a history")
-    pilot = Strategy("pilot", Budget(host=line.history // 2), codec)
+    pilot = Strategy("pilot", Budget(host=line.history // 2), codec, schedule="storeall")
     pilot.migrate(line, len(line.shots) // 2)
+    encoded = Strategy(f"a tenth, with {codec}", tenth, codec, pilot.results[0].costs, "storeall")
+    if not _has_room(encoded, pilot.results[0].plan):
+        encoded.schedule = "auto"
     ways = [
         Strategy("everything kept", everything),
         Strategy("a tenth of the memory", tenth),
-        Strategy(f"a tenth, with {codec}", tenth, codec, pilot.results[0].costs),
+        encoded,
     ]
     for number in range(len(line.shots)):
         for way in ways:
             tell(f"shot {number + 1} of {len(line.shots)}: {way.name}, {to_text(way.budget['host'])}")
             way.migrate(line, number)
     return ways
+
+
+def _has_room(way: Strategy, like: Plan) -> bool:
+    """Return whether a way's schedule fits its budget, in a loop like another."""
+    about: dict[str, Any] = {"state_bytes": like.state_bytes, "record_bytes": like.record_bytes, "every": like.every}
+    about |= {"costs": way.costs, "codec": like.codec, "schedule": way.schedule, "encode_states": False}
+    try:
+        plan(like.steps, budget=way.budget, **about)
+    except BudgetError:
+        return False
+    return True
 
 
 def off_by(image: NDArray[Any], exact: NDArray[Any]) -> float:
