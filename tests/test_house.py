@@ -18,14 +18,16 @@ FLOORS = [
     {"cli"},
     {"wave"},
     {"torch", "jax", "devito", "dask", "cubed", "dasf"},
+    {"report"},
     {"engine", "memory"},
-    {"report", "machine"},
+    {"machine"},
     {"planner", "tier", "footprint"},
     {"codec", "schedule"},
     {"cuda", "metrics"},
     {"locks"},
-    {"units", "compiled", "processors", "files", "filesystems", "checksums", "tasks"},
-    {"errors", "forking", "version", "drawing"},
+    {"units", "compiled", "processors", "filesystems", "checksums", "tasks"},
+    {"drawing"},
+    {"errors", "forking", "version", "files"},
 ]
 """Rooms from the top floor down: each may import itself and what is below it."""
 

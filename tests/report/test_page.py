@@ -10,10 +10,10 @@ import pytest
 
 import forebay as fb
 from forebay.drawing.bars import bars_chart
+from forebay.drawing.page import Drawn, Facts, Picture, Text, TextTable, write_page
 from forebay.metrics import Span
 from forebay.planner.drawn.lanes import HEIGHT
 from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
-from forebay.report.page import Drawn, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels
 from forebay.report.timeline import draw_timelines
 from forebay.schedule import Forward

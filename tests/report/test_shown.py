@@ -6,8 +6,8 @@ import pytest
 import forebay as fb
 from forebay.footprint.chunks.plan import plan_chunks
 from forebay.footprint.estimate import Estimate
+from forebay.planner.drawn.reversal import was_followed
 from forebay.planner.plan import MOST_DRAWN
-from forebay.report.reversal import was_followed
 
 COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 

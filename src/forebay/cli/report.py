@@ -10,7 +10,7 @@ from forebay.cli.outputs import check_output
 from forebay.errors import ForebayError
 
 if TYPE_CHECKING:
-    from forebay.report.page import Picture
+    from forebay.drawing.page import Picture
 
 
 def report(
@@ -33,7 +33,7 @@ def report(
 
 def _of_plan(run: Path, output: Path | None) -> Path:
     from forebay.planner import Plan
-    from forebay.report.reversal import write_plan
+    from forebay.planner.drawn.reversal import write_plan
 
     page = output or run.with_suffix(".html")
     write_plan(Plan.from_json(run), page, f"The plan in {run.name}")
@@ -60,7 +60,7 @@ def _of_job(run: Path, output: Path | None) -> Path:
 
 
 def _pictures(run: Path) -> "list[Picture]":
-    from forebay.report.page import Picture
+    from forebay.drawing.page import Picture
 
     captions = {"image.png": "The image.", "model.png": "The velocity that was migrated through."}
     return [Picture(run / name, caption) for name, caption in captions.items() if (run / name).is_file()]

@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from forebay.report.page import Picture
+    from forebay.drawing.page import Picture
     from forebay.wave.job import Job, Survey
 
 
@@ -128,7 +128,7 @@ class _Results:
         return pictures
 
     def _pictures(self, survey: "Survey", folder: Path) -> "list[Picture]":
-        from forebay.report.page import Picture
+        from forebay.drawing.page import Picture
         from forebay.wave.job.results import draw_difference, draw_image, draw_model
 
         draw_model(survey.workspace, folder / "model.png")

@@ -1,4 +1,4 @@
-"""Charts and tables as markup, drawn without any library: for pages, notebooks and files."""
+"""Charts, tables and pages as markup, made without any library: for browsers, notebooks and files."""
 
 from forebay.drawing.chart import Chart as Chart
 from forebay.drawing.chart import Series as Series

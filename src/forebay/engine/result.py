@@ -7,8 +7,8 @@ from forebay.drawing import Chart
 from forebay.drawing.tables import table
 from forebay.metrics import Metrics
 from forebay.planner import Costs, Plan
+from forebay.planner.drawn.reversal import compared, measured_chart, write_report
 from forebay.planner.plan import MOST_SHOWN
-from forebay.report.reversal import compared, measured_chart, write_report
 from forebay.units import seconds_to_text, to_text
 
 

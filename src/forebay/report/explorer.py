@@ -6,11 +6,11 @@ from math import isfinite, log10
 from pathlib import Path
 from typing import NamedTuple
 
+from forebay.drawing.page import SCRIPT, STYLE
 from forebay.errors import ForebayError, PlanError
 from forebay.planner import CodecCost, Costs, Link
 from forebay.planner import plan as make_plan
 from forebay.planner.plan import MOST_DRAWN
-from forebay.report.page import SCRIPT, STYLE
 from forebay.units import Budget, seconds_to_text
 
 SLIDERS_SCRIPT = Path(__file__).with_name("explorer.js")

@@ -8,14 +8,11 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import on_host
-from forebay.wave.gradient import PARAMETERS, gradient
+from forebay.wave.gradient import check_parameter, gradient
 from forebay.wave.loop import pairs, prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
-
-SPAN = 64
-"""Steps between two looks at the clock, of Ctrl-C and of whoever shows progress."""
 
 
 @overload
@@ -87,17 +84,9 @@ def born(
     loop = prepare(shot, model, dt, order, dtype)
     propagator, waves = loop.propagator, (loop.propagator.zeros(), loop.propagator.zeros())
     strength = propagator.scatterers(change, parameter)
-    for start in range(0, loop.steps, SPAN):
-        steps = range(start, min(start + SPAN, loop.steps))
-        hears = loop.receivers, loop.heard
-        waves = propagator.advance_scattered(waves, strength, loop.sources, loop.sent, steps, hears)
+    hears = loop.receivers, loop.heard
+    propagator.advance_scattered(waves, strength, loop.sources, loop.sent, range(loop.steps), hears)
     return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
-
-
-def check_parameter(parameter: str) -> None:
-    """Refuse what a model is not told by."""
-    if parameter not in PARAMETERS:
-        raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
 
 
 def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str = "velocity", **options: Any) -> Any:

@@ -97,8 +97,7 @@ def gradient(
     shots, _ = pairs(shot, model)
     if any(own.data is None for own in shots):
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
-    if parameter not in PARAMETERS:
-        raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
+    check_parameter(parameter)
     check_every(every)
     sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every), every)
     loop, turned = sensitivity.loop, list[tuple[list[float], list[NDArray[Any]]]]()
@@ -117,6 +116,12 @@ def gradient(
     if isinstance(shot, Shot):
         return Gradient(values[0], owed, data[0], result)
     return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]
+
+
+def check_parameter(parameter: str) -> None:
+    """Refuse what a model is not told by."""
+    if parameter not in PARAMETERS:
+        raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
 
 
 class Sensitivity:

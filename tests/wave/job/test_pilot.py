@@ -9,8 +9,8 @@ import pytest
 from rich.console import Console
 from tests.wave.job.jobs import job_text, same_images
 
+from forebay.drawing.page import Picture
 from forebay.errors import WaveError
-from forebay.report.page import Picture
 from forebay.wave import picture_error
 from forebay.wave.job import changed, parse, pilot, run, run_job
 from forebay.wave.job.checks import inspect

@@ -25,7 +25,7 @@ from forebay.memory.pool.page import Page, Values
 from forebay.memory.pool.resident import Resident
 from forebay.memory.pool.uses import Lease, Uses
 from forebay.metrics import Metrics
-from forebay.report.counters import write_counters
+from forebay.planner.drawn.counters import write_counters
 from forebay.units import Budget
 
 POOLS = "pool"

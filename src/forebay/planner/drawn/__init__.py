@@ -1,1 +1,1 @@
-"""Charts of plans and of what carried them out: steps, lanes and memory over time."""
+"""Charts and pages of plans and of what carried them out: steps, lanes and memory over time."""

@@ -8,14 +8,14 @@ from pathlib import Path
 
 from forebay.drawing import Chart
 from forebay.drawing.bars import bars_chart
+from forebay.drawing.page import Drawn, Section, TextTable
 from forebay.drawing.tables import preformatted
 from forebay.metrics import Metrics
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import uniform_picks
+from forebay.planner.drawn.counters import explained, write_counters
 from forebay.planner.drawn.timeline import COLOURS
-from forebay.report.counters import explained, write_counters
-from forebay.report.page import Drawn, Section, TextTable
 from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 

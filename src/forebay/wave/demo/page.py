@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.drawing.page import Drawn, Facts, Picture, Section, Text, TextTable, write_page
 from forebay.planner.drawn.memory import occupancy
+from forebay.planner.drawn.reversal import kept_bytes, was_followed
 from forebay.planner.drawn.timeline import memory_curves, timeline_chart
-from forebay.report.page import Drawn, Facts, Picture, Section, Text, TextTable, write_page
 from forebay.report.pictures import draw_panels, largest_shown
-from forebay.report.reversal import kept_bytes, was_followed
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.demo.salt import RecordedLine
 from forebay.wave.demo.ways import Strategy, off_by

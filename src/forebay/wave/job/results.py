@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.drawing.bars import bars_chart
+from forebay.drawing.page import Drawn, Element, Facts, Picture, Text, TextTable, write_page
 from forebay.planner import Plan
 from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
-from forebay.report.page import Drawn, Element, Facts, Picture, Text, TextTable, write_page
 from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.earth.grid import Grid

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Protocol
 
 from forebay.drawing import Chart
+from forebay.drawing.page import Drawn, Facts, Section, Text, TextTable, write_page
 from forebay.metrics import Metrics
 from forebay.planner import Plan
 from forebay.planner.drawn.timeline import run_chart
-from forebay.report.page import Drawn, Facts, Section, Text, TextTable, write_page
 from forebay.units import seconds_to_text, to_text
 
 WAYS = ("forward", "backward", "use", "save", "restore", "compress", "decompress", "stall")

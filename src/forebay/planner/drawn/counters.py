@@ -5,9 +5,9 @@ from pathlib import Path
 
 from forebay.drawing import Chart
 from forebay.drawing.bars import bars_chart
+from forebay.drawing.page import Drawn, Element, Facts, Section, Text, TextTable, write_page
 from forebay.metrics import Metrics
 from forebay.planner.drawn.timeline import COLOURS
-from forebay.report.page import Drawn, Element, Facts, Section, Text, TextTable, write_page
 from forebay.units import seconds_to_text, to_text
 
 
