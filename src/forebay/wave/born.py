@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
-from forebay.wave.earth.arrays import on_host
+from forebay.wave.earth.arrays import beside, on_host
 from forebay.wave.gradient import check_parameter, gradient
 from forebay.wave.loop import pairs, prepare
 from forebay.wave.physics import EarthModel
@@ -126,7 +126,7 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     points, dtype = int(np.prod(model.grid.shape)), np.dtype(stepping.get("dtype", np.float32))
 
     def forward(change: NDArray[Any]) -> NDArray[Any]:
-        bent = like_model(change.reshape(model.grid.shape).astype(dtype), model)
+        bent = beside(change.reshape(model.grid.shape), model.velocity, dtype)  # type: ignore[attr-defined]
         heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
         return np.concatenate([data.ravel() for data in heard]).astype(np.float64)
 
@@ -142,12 +142,3 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
         return owed
 
     return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
-
-
-def like_model(values: NDArray[Any], model: Any) -> Any:
-    """Return an array of the host as one where the velocities of a model are."""
-    if isinstance(model.velocity, np.ndarray):
-        return values
-    import cupy
-
-    return cupy.asarray(values)

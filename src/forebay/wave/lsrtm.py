@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from forebay.engine.showing import LONG, progress_bar
 from forebay.errors import WaveError
-from forebay.wave.born import jacobian, like_model
+from forebay.wave.born import jacobian
+from forebay.wave.earth.arrays import beside
 from forebay.wave.inversion.light import balance, light_of
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
@@ -99,5 +100,5 @@ def lsrtm(
                 slope = weight * operator.rmatvec(left)
                 before, length = length, float(slope @ slope)
                 direction = slope + length / before * direction
-    found = change.reshape(model.grid.shape).astype(model.velocity.dtype)  # type: ignore[attr-defined]
-    return Echoes(like_model(found, model), tuple(residuals))
+    found = beside(change.reshape(model.grid.shape), model.velocity)  # type: ignore[attr-defined]
+    return Echoes(found, tuple(residuals))

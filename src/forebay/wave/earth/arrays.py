@@ -28,6 +28,17 @@ def returned(values: Any, like: Any) -> Any:
     return from_dlpack(values)
 
 
+def beside(values: NDArray[Any], array: Any, dtype: Any = None) -> Any:
+    """Return values of the host as an array of the library, in the memory and, unless told, of the type of another."""
+    if isinstance(array, np.ndarray):
+        return values.astype(dtype or array.dtype)
+    import cupy
+
+    on_device = computable(array)
+    with on_device.device:
+        return returned(cupy.asarray(values.astype(dtype or on_device.dtype)), array)
+
+
 def on_host(values: Any) -> NDArray[Any]:
     """Return an array as one of NumPy, wherever it is."""
     if hasattr(values, "__cuda_array_interface__"):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
-from forebay.wave.earth.arrays import computable, on_host, returned
+from forebay.wave.earth.arrays import beside, on_host
 from forebay.wave.inversion.light import balance
 
 FIRST = 0.02
@@ -130,17 +130,7 @@ def arrays_of(model: Any) -> Arrays:
 
 def with_arrays(model: Any, values: Mapping[str, NDArray[np.float64]]) -> Any:
     """Return a model with other values in arrays of the same kind, which lie where the old ones do."""
-    return replace(model, **{name: _like(own, getattr(model, name)) for name, own in values.items()})
-
-
-def _like(values: NDArray[np.float64], array: Any) -> Any:
-    if isinstance(array, np.ndarray):
-        return values.astype(array.dtype)
-    import cupy
-
-    on_device = computable(array)
-    with on_device.device:
-        return returned(cupy.asarray(values.astype(on_device.dtype)), array)
+    return replace(model, **{name: beside(own, getattr(model, name)) for name, own in values.items()})
 
 
 def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float, float]]:
