@@ -154,7 +154,12 @@ def _steady() -> dict[str, Any]:
         from forebay.cuda.driver import describe_gpus
 
         gpus = [asdict(gpu) for gpu in describe_gpus()]
-    return {"platform": platform.platform(), "cpus": os.cpu_count(), "commit": commit, "gpus": gpus}
+    return {
+        "platform": f"{platform.system()} {platform.release().partition('-')[0]} {platform.machine()}",
+        "cpus": os.cpu_count(),
+        "commit": commit,
+        "gpus": gpus,
+    }
 
 
 def environment() -> dict[str, Any]:
