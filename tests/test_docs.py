@@ -4,6 +4,7 @@ A page's blocks run from top to bottom in one namespace. A ```text block right a
 block prints. Blocks that open with ```python no-run are skipped.
 """
 
+import ast
 import json
 import re
 import subprocess
@@ -11,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs import reference
 
 from tests import result_pages
 
@@ -64,6 +66,33 @@ def test_the_site_is_built_without_a_warning(tmp_path):
     built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "site" / "reports.html").is_file()
+    for package in reference.PACKAGES:
+        written = (tmp_path / "site" / "reference" / f"{package}.html").read_text()
+        assert [place for place in reference.public_names(package).values() if f'id="{place}"' not in written] == []
+
+
+def test_every_public_name_is_in_the_reference():
+    site, source = (ROOT / "mkdocs.yml").read_text(), ROOT / "src" / "forebay"
+    rooms = {f"forebay.{path.parent.name}" for path in source.glob("*/__init__.py") if " as " in path.read_text()}
+    assert rooms - {"forebay.drawing"} <= reference.PACKAGES.keys()  # what draws is not for users
+    for package in reference.PACKAGES:
+        assert f": reference/{package}.md\n" in site
+        assert (places := reference.public_names(package))
+        assert [name for name, place in places.items() if not documented(place)] == []
+
+
+def documented(place):
+    """Tell whether a docstring follows what is defined in a module."""
+    module, _, name = place.rpartition(".")
+    statements = ast.parse((ROOT / "src" / module.replace(".", "/")).with_suffix(".py").read_text()).body
+    for statement, following in zip(statements, [*statements[1:], None], strict=True):
+        defines = isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == name
+        if defines and ast.get_docstring(statement):  # of overloads the last one has it
+            return True
+        targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+        if name in {getattr(target, "id", None) for target in targets}:
+            return isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+    return False
 
 
 def test_no_page_tells_to_fetch_from_pypi_what_is_not_there():

@@ -41,6 +41,7 @@ class Backward(NamedTuple):
 
 
 Action = Forward | Save | Restore | Drop | Backward
+"""One thing that a reversal does."""
 
 
 class Schedule(ABC):
