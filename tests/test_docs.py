@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from docs import reference
+from docs import figures, reference
 
 from tests import result_pages
 
@@ -79,6 +79,22 @@ def test_every_public_name_is_in_the_reference():
         assert f": reference/{package}.md\n" in site
         assert (places := reference.public_names(package))
         assert [name for name, place in places.items() if not documented(place)] == []
+
+
+def test_every_figure_is_shown_and_every_picture_is_drawn_by_a_command():
+    shown = {Path(target).name for page in PAGES for target in relative_links(page) if "pictures/" in target}
+    drawn = {f"{name}.svg" for name in figures.FIGURES}
+    assert drawn == shown - {"plans.png"} and len(drawn) >= 30
+    assert {path.name for path in figures.PICTURES.iterdir()} == drawn | {"plans.png"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [name if name.startswith("measured-") else pytest.param(name, marks=pytest.mark.slow) for name in figures.FIGURES],
+)
+def test_a_figure_is_what_its_command_draws(name, tmp_path):
+    figures.FIGURES[name]().write(tmp_path / "drawn.svg")
+    assert (tmp_path / "drawn.svg").read_text() == (figures.PICTURES / f"{name}.svg").read_text()
 
 
 def documented(place):
