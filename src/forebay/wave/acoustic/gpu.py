@@ -68,6 +68,7 @@ class GpuKernels:
         self._words, self._end = shape[-1] // WORD, self.rows.before + fields[-1] - radius
         self._listening: dict[tuple[int, int], tuple[Any, Any, Launch]] = {}
         self._launches: dict[tuple[str, bool], Launch] = {}
+        self._scattering: dict[int, tuple[Points, Launch]] = {}
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
@@ -95,8 +96,10 @@ class GpuKernels:
 
     def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
-        launch = self._points_of(points, factors, None)
-        launch.set(field=p, values=values, mirrored=0)
+        if id(points) not in self._scattering:  # kept with them, so that nothing else gets their number
+            self._scattering[id(points)] = points, self._points_of(points, factors, None)
+        launch = self._scattering[id(points)][1]
+        launch.set(field=p, values=values, factors=factors, mirrored=0)
         launch(self.device.stream())
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:

@@ -323,7 +323,8 @@ class Acoustic(Physics):
         if step < adjoint.loop.steps:  # of the last fields nothing is heard
             total, p, points = sums["squared"], record["p"], adjoint.loop.receivers.points
             adjoint.back_to(step, sensing=Sensing(total, p, float(every)))
-            self.kernels.scatter(total, points, adjoint.sent[step], every * p.reshape(-1)[points.touched])
+            there = p.reshape(-1)[points.touched]
+            self.kernels.scatter(total, points, adjoint.sent[step], there if every == 1 else every * there)
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> Any:
         """Return the derivative with respect to "velocity" or "squared slowness", as an array like the model's."""
