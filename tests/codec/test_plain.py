@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.codec import test_same_bytes
+from tests.codec import test_same_bytes, tiles_of_bounded, tiles_of_dense
 from tests.codec.plain import plain_kernels
 from tests.codec.test_same_bytes import coded, field
 from xxhash import xxh3_64_hexdigest
@@ -215,9 +215,15 @@ def cases():
                 array = arrays[kind]
                 used = make(1e-3, weight=weight_for(shape)) if kind == "wave" else codec
                 yield f"moved {name} {kind} {shape}", lambda c=used, a=array: moved(c, a)
+        array = field("wave", (6000,), "float32")
+        light = make(1e-3, weight=weight_for(array.shape) + 1)
+        yield f"moved {name} lightly {array.shape}", lambda c=light, a=array: moved(c, a)
         for shape in FEWER[name]:
             array = field("sparse", shape, "float32")
             yield f"hurt {name} {shape}", lambda c=codec, a=array: hurt(c, a)
+
+    yield from tiles_of_bounded.cases()
+    yield from tiles_of_dense.cases()
 
 
 def plain_cases():
