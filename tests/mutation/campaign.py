@@ -5,7 +5,8 @@ python -m tests.mutation.campaign OUT.json [--rooms tier engine] [--count 60] [-
 
 Every change is made in a copy of the repository. Tests that run the changed line then run there, the quickest first,
 until one fails, hangs or works far too long: the change is noticed. `equivalent.toml` names changes that nobody can
-notice. With `--tests`, others do not run: it takes less time, and notices no more. With `--record`, counts go to docs/results.
+notice. With `--tests`, others do not run: it takes less time, and notices no more. With `--record`, counts go to
+docs/results.
 """
 
 import argparse
