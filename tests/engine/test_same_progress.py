@@ -139,7 +139,7 @@ def test_the_last_two_progresses_are_kept_and_a_damaged_one_is_not_used(tmp_path
 
 def test_where_progress_cannot_be_kept_that_is_said(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(DiskError, match="progress cannot be kept in .*file: File exists"):
+    with pytest.raises(DiskError, match=r"progress cannot be kept in .*file: File exists"):
         Ledger(tmp_path / "file")
-    with pytest.raises(DiskError, match="progress cannot be kept in .*: Not a directory"):
+    with pytest.raises(DiskError, match=r"progress cannot be kept in .*: Not a directory"):
         Ledger(tmp_path / "file" / "kept")
