@@ -9,12 +9,12 @@ import numpy as np
 from tests.codec.tiles_of_bounded import digest, kernels, rising
 from xxhash import xxh3_64_hexdigest
 
-CUBE = (35, 35, 35)
-"""With one tile that touches no side."""
+CUBES = [(35, 35, 35), (37, 35, 35)]
+"""With one tile that touches no side; around that of the second, lines may be read whole."""
 EXTENTS = {
     1: [(1, 1, extent) for extent in (1, 2, 31, 4097)],
     2: [(1, 65, 64), (1, 66, 130), (1, 3, 2)],
-    3: [CUBE, (2, 17, 3), (16, 1, 32), (17, 16, 18)],
+    3: [*CUBES, (2, 17, 3), (16, 1, 32), (17, 16, 18)],
 }
 
 
