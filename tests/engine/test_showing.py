@@ -1,9 +1,11 @@
 """Progress where there is no terminal: lines below the cell of a notebook, and nothing elsewhere."""
 
 import sys
+from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import forebay as fb
 from forebay.engine import showing
@@ -74,3 +76,24 @@ def test_a_notebook_is_written_to_at_most_twice_a_second(monkeypatch, capsys):
     for _ in range(4):
         advance()
     assert capsys.readouterr().err == "\rlaps: 2 of 9, 22%\rlaps: 4 of 9, 44%"
+
+
+class Written(StringIO):
+    """Where lines are written, which counts how often they are brought out."""
+
+    flushed = 0
+
+    def flush(self):
+        self.flushed += 1
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(5.0, 0), (5.5, 2)])
+def test_what_is_predicted_to_take_long_is_shown_at_once(seconds, shown, monkeypatch):
+    written = Written()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell))
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(showing, "APART", -1.0)
+    with progress_bar("laps", 2, seconds, wanted=None) as advance:
+        advance()
+        advance()
+    assert written.getvalue().count("laps") == written.flushed == shown

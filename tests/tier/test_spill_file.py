@@ -94,3 +94,16 @@ def test_a_forked_child_has_no_disk_and_its_parent_keeps_it(tmp_path):
         out = bytearray(4)
         disk.read(3, out).result()
         assert out == b"kept"
+
+
+def test_a_disk_that_is_abandoned_is_closed_and_knows_nothing(tmp_path):
+    disk = Disk(tmp_path, 8192)
+    disk.write(3, bytearray(b"kept")).result()
+    pool, lock = disk._pool, disk._lock
+    with lock:  # whoever had it when the child began
+        disk.abandon()
+    assert disk._file.fd == -1 and disk._lock is not lock and disk._pool is not pool
+    with pytest.raises(PlanError, match="closed"):
+        disk.read(3, bytearray(4))
+    disk.close()
+    pool.close()
