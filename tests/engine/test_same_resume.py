@@ -80,7 +80,7 @@ def story(case, stop, damaged=""):
         "left": " ".join(left),
         "calls": [len(survivor.calls), digest(survivor.calls), len(again.calls), sum(numbers), digest(again.calls)],
         "written": [len(written), digest(written)],
-        "did": [*done, order(metrics.timeline)],
+        "did": [*done, round(metrics.seconds, 3), order(metrics.timeline)],
         "note": note,
     }
 

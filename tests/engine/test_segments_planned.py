@@ -1,6 +1,7 @@
 """What segments of a reversal that survives are planned with: as was asked, or as a plan from before says."""
 
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -72,6 +73,16 @@ def test_progress_is_kept_as_often_as_a_small_share_of_the_time_allows(tmp_path)
     for record, recorded in ((1e9, 0), (1e-9, 60), (0.1, 36)):
         _, decided = planned(options, decision.Keeping(1.0, 0, record, 4096), tmp_path)
         assert decided["whole"] is not None and decided["recorded"] == recorded
+
+
+def test_records_take_half_of_what_is_left_of_a_disk(tmp_path, monkeypatch):
+    options = {"budget": fb.Budget(host=70 * 4096), "schedule": "auto"}
+    for states, recorded in ((10**6, 60), (120, 60), (119, 48), (96, 48), (95, 36), (0, 0)):
+        # Beside progress, five states of two sectors each are kept, and as much room is left again.
+        free = SimpleNamespace(free=3 * 4096 + 2 * 5 * 8192 + states * 4096)
+        monkeypatch.setattr(decision, "disk_capacity", lambda directory, free=free: free)
+        _, decided = planned(options, decision.Keeping(1.0, 0, 1e-9, 4096), tmp_path)
+        assert (len(decided["starts"]), decided["recorded"]) == (5, recorded)
 
 
 def test_the_rest_is_planned_as_the_whole_was(tmp_path):
