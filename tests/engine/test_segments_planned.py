@@ -112,3 +112,28 @@ def test_arrays_of_a_state_that_share_memory_cannot_be_kept_apart(tmp_path):
             adjoint={},
         )
     assert not [path for path in (tmp_path / "kept").glob("*") if path.name.startswith(("manifest", "progress"))]
+
+
+@pytest.mark.parametrize(("seconds", "is_whole"), [(99.0, True), (100.0, False), (101.0, False)])
+def test_one_plan_of_the_whole_is_carried_out_where_it_is_quicker(seconds, is_whole, tmp_path):
+    """Than two segments of 20 seconds each, before the last of which 30 steps are run in 2 seconds each."""
+    whole = SimpleNamespace(
+        seconds=1e-9, budget=fb.Budget(host="1MB"), costs=COSTS, codec=None, to_json=lambda: "whole"
+    )
+    whole.prediction = SimpleNamespace(seconds=seconds)
+    segment = SimpleNamespace(prediction=SimpleNamespace(seconds=20.0), to_json=lambda: "segment")
+    state = (np.zeros(500),)
+    loop = decision.SurvivingLoop(
+        lambda s, a, b: s,
+        print,
+        state,
+        60,
+        None,
+        {},
+        {},
+        lambda f, s, n, **o: (whole if n == 60 else segment, ""),
+        None,
+    )
+    decided = decision.decide(loop, tmp_path, Layout.of(state), lambda: decision.Keeping(1.0, 0, 1e9, 4096))
+    assert decided["starts"] == [0, 30] and decided["plans"] == ["segment"] and decided["plan numbers"] == [0, 0]
+    assert decided["whole"] == ("whole" if is_whole else None)
