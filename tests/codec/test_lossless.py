@@ -213,3 +213,16 @@ def test_what_decoding_takes_of_the_device_is_known_before():
     assert get("bitcomp:abs=1").scratch_bytes(shape, dtype) == room + zeros + 16
     assert get("bitcomp:rel=1e-3").scratch_bytes(shape, dtype) > room + zeros + 16
     assert get("lossless").scratch_bytes((0,), dtype) == 8
+
+
+@pytest.mark.parametrize(("dtype", "typesize"), [("f4", 4), ("V255", 255), ("V256", 1)])
+def test_bytes_are_shuffled_by_the_size_of_a_value_as_far_as_blosc_can(dtype, typesize, monkeypatch):
+    blosc2, asked = pytest.importorskip("blosc2"), []
+    compress = blosc2.compress2
+    monkeypatch.setattr(blosc2, "compress2", lambda piece, **how: asked.append(how) or compress(piece, **how))
+    array = np.zeros(50, dtype)
+    codec = get("lossless")
+    assert codec.decode(codec.encode(array)).tobytes() == array.tobytes()
+    assert [(how["typesize"], how["clevel"], how["filters"], how["filters_meta"]) for how in asked] == [
+        (typesize, 1, [blosc2.Filter.SHUFFLE], [0])
+    ]

@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from tests.codec import test_same_bytes
+from tests.codec import test_same_bytes, tiles_of_bounded, tiles_of_dense
 from tests.codec.plain import plain_kernels
 from tests.codec.test_same_bytes import coded, field
 from xxhash import xxh3_64_hexdigest
@@ -125,6 +125,17 @@ def hurt(codec, array):
     return [xxh3_64_hexdigest(each.encode())[:8] for each in told]
 
 
+def cut_short(codec, array):
+    """What is put in order of an encoding that ends within the last tile, or what fills that up to its unit."""
+    payload, tiling = encoding(codec, array, shift=5)
+    told = []
+    for cut in range(4, 40, 4):
+        other = payload[:-cut].copy()
+        other.view(np.uint32)[:2] = other.nbytes, 0
+        told.append(ordered(codec, other, tiling)[:40])
+    return told
+
+
 def weight_for(shape):
     """Weights that grow by bands of the slowest axis, the last of which allows nothing at one point."""
     size = int(np.prod(shape))
@@ -215,9 +226,17 @@ def cases():
                 array = arrays[kind]
                 used = make(1e-3, weight=weight_for(shape)) if kind == "wave" else codec
                 yield f"moved {name} {kind} {shape}", lambda c=used, a=array: moved(c, a)
+        array = field("wave", (6000,), "float32")
+        light = make(1e-3, weight=weight_for(array.shape) + 1)
+        yield f"moved {name} lightly {array.shape}", lambda c=light, a=array: moved(c, a)
+        array = field("wave", (65, 37), "float32")
+        yield f"cut short {name}", lambda c=codec, a=array: cut_short(c, a)
         for shape in FEWER[name]:
             array = field("sparse", shape, "float32")
             yield f"hurt {name} {shape}", lambda c=codec, a=array: hurt(c, a)
+
+    yield from tiles_of_bounded.cases()
+    yield from tiles_of_dense.cases()
 
 
 def plain_cases():

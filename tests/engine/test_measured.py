@@ -197,3 +197,16 @@ def test_what_the_host_has_is_what_is_free_less_some_states_and_a_part_to_spare(
         7,
         22,
     ] and costing.driver_overhead("host", True, 3) == 0
+
+
+def test_a_rehearsal_is_the_median_of_all_calls_but_the_first(monkeypatch):
+    times = iter([0.0, 100.0, 100.0, 101.0, 101.0, 106.0, 106.0, 115.0])
+    monkeypatch.setattr(costing, "perf_counter", lambda: next(times))
+    called = []
+    assert costing._rehearsed(lambda: called.append(None)) == 5.0 and len(called) == 4
+
+
+def test_arrays_beside_the_memory_of_the_engine_are_those_of_a_loop_that_keeps_records():
+    state = (np.zeros(3), np.zeros(4))
+    for record, allocations in ((None, 0), ((0,), 2)):
+        assert TimeLoop(lambda state, start, stop: state, state, 9, 1, record).allocations == allocations

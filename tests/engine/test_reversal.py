@@ -263,3 +263,20 @@ class TestWhileItRuns:
         with waiting(loop, tmp_path) as reversal:
             reversal.backward(backward)
         assert len(errors) == 2 and loop.seen == loop.expect(STEPS)[0]
+
+
+def test_what_interrupts_the_end_of_a_reversal_keeps_nothing_from_being_given_back(monkeypatch):
+    reversal = fb.prepare(lambda s, a, b: s, (np.zeros(3),), 4, budget="64kB", costs=fb.Costs(1.0, 1.0, 1e9))
+    reversal.forward()
+    forget, calls = reversal._visitor.forget, []
+
+    def interrupted():
+        calls.append(None)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        forget()
+
+    monkeypatch.setattr(reversal._visitor, "forget", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reversal.close()
+    assert len(calls) == 2 and reversal._executor is None and not reversal._close.alive

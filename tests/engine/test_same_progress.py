@@ -5,6 +5,7 @@ import pytest
 
 import forebay as fb
 from forebay.engine.resume.ledger import Ledger
+from forebay.errors import DiskError
 
 STEPS = 40
 CODECS = {"cast:float16": fb.CodecCost(ratio=2, encode=1e9, decode=1e9)}
@@ -134,3 +135,11 @@ def test_the_last_two_progresses_are_kept_and_a_damaged_one_is_not_used(tmp_path
     (tmp_path / "whole").rmdir()
     assert "starting anew" in again.run(tmp_path, "disk").note
     assert again.image.tobytes() == whole.image.tobytes()
+
+
+def test_where_progress_cannot_be_kept_that_is_said(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(DiskError, match=r"progress cannot be kept in .*file: File exists"):
+        Ledger(tmp_path / "file")
+    with pytest.raises(DiskError, match=r"progress cannot be kept in .*: Not a directory"):
+        Ledger(tmp_path / "file" / "kept")

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from xxhash import xxh3_64_hexdigest
 
 import forebay as fb
 from forebay.codec import register, registry
@@ -35,7 +36,15 @@ def counted(metrics):
         sorted(metrics.avoided.items()),
         sorted(metrics.peak.items()),
         ratios,
+        order(metrics.timeline),
     ]
+
+
+def order(timeline):
+    """Return a digest of what was done of which step: in order where that is computed, and elsewhere in any."""
+    computed = [(span.what, span.step) for span in timeline if span.lane == "compute" and span.what != "stall"]
+    moved = sorted((span.lane, span.what, span.step) for span in timeline if span.lane != "compute")
+    return xxh3_64_hexdigest(repr((computed, moved)).encode())[:8]
 
 
 def long_run(filling, ratio, host, disk, record, slots):

@@ -1,11 +1,14 @@
 """Progress where there is no terminal: lines below the cell of a notebook, and nothing elsewhere."""
 
 import sys
+from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
+import pytest
 
 import forebay as fb
+from forebay.engine import showing
 from forebay.engine.showing import progress_bar
 
 
@@ -33,3 +36,64 @@ def test_elsewhere_nothing_is_written_unless_it_is_asked_for(monkeypatch, capsys
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
     reverse()
     assert capsys.readouterr().err == ""
+
+
+def test_a_terminal_is_left_as_it_was(monkeypatch, capsys):
+    """Where it is asked for, something is shown, and wiped away at the end."""
+    shown = []
+
+    class Bar:
+        def __init__(self, console, transient):
+            shown.append((console.stderr, transient))
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            shown.append("end")
+
+        def add_task(self, title, total, completed):
+            shown.append((title, total, completed))
+            return "task"
+
+        def advance(self, task):
+            shown.append(task)
+
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    monkeypatch.setattr("rich.progress.Progress", Bar)
+    with progress_bar("reversal", 3, seconds=0.0, wanted=True, done=1) as advance:
+        advance()
+    assert shown == [(True, True), ("reversal", 3, 1), "task", "end"]
+    with progress_bar("reversal", 3, seconds=60.0, wanted=False) as advance:
+        advance()
+    assert len(shown) == 4
+
+
+def test_a_notebook_is_written_to_at_most_twice_a_second(monkeypatch, capsys):
+    times = iter([0.0, 0.5, 0.75, 0.75, 1.25, 1.5, 1.5])
+    monkeypatch.setattr(showing, "perf_counter", lambda: next(times))
+    advance = showing._line("laps", 9, 0)
+    for _ in range(4):
+        advance()
+    assert capsys.readouterr().err == "\rlaps: 2 of 9, 22%\rlaps: 4 of 9, 44%"
+
+
+class Written(StringIO):
+    """Where lines are written, which counts how often they are brought out."""
+
+    flushed = 0
+
+    def flush(self):
+        self.flushed += 1
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(5.0, 0), (5.5, 2)])
+def test_what_is_predicted_to_take_long_is_shown_at_once(seconds, shown, monkeypatch):
+    written = Written()
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=ZMQInteractiveShell))
+    monkeypatch.setattr(sys, "stderr", written)
+    monkeypatch.setattr(showing, "APART", -1.0)
+    with progress_bar("laps", 2, seconds, wanted=None) as advance:
+        advance()
+        advance()
+    assert written.getvalue().count("laps") == written.flushed == shown

@@ -4,8 +4,9 @@ python -m tests.mutation.campaign OUT.json [--rooms tier engine] [--count 60] [-
     [--tests tests/tier tests/engine/test_spilling.py] [--record]
 
 Every change is made in a copy of the repository. Tests that run the changed line then run there, the quickest first,
-until one fails or takes far too long: the change is noticed. `equivalent.toml` names changes that no test can notice.
-With `--tests`, others do not run: it takes less time, and notices no more. With `--record`, counts go to docs/results.
+until one fails, hangs or works far too long: the change is noticed. `equivalent.toml` names changes that nobody can
+notice. With `--tests`, others do not run: it takes less time, and notices no more. With `--record`, counts go to
+docs/results.
 """
 
 import argparse
@@ -36,8 +37,8 @@ COUNTS = ROOT / "docs/results/data/mutants.json"
 """What the table of docs/results/mutants.md is made from."""
 COPIED = ("src", "tests", "bench", "examples", "docs", "conftest.py", "pyproject.toml", "README.md")
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-MOST_SECONDS = 45.0
-"""Of tests that are tried on one change, as they take without it."""
+MOST_SECONDS = 30.0
+"""Of a processor, for tests that are tried on one change, as they take without it."""
 RED = 0.1
 """Of all tests, those that may fail where nothing was changed, and are left out; with more, nothing is counted."""
 TESTS = {

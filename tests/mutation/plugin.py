@@ -11,12 +11,19 @@ from hypothesis import Phase, settings
 CHOSEN, WRITTEN = (os.environ.get(f"FOREBAY_MUTATION_{name}") for name in ("CHOSEN", "WRITTEN"))
 passed: set[int] = set()
 """Numbers of the places that were passed since the test began."""
-seconds: dict[str, float] = defaultdict(float)
+seconds: dict[str, float] = {}
+"""Of a processor, which are about the same however busy the machine is."""
 failed: set[str] = set()
 skipped: set[str] = set()
 places: dict[str, set[int]] = {}
 shared: dict[str, set[int]] = defaultdict(set)
 """What fixtures pass, which may be those of a whole file."""
+
+
+def worked():
+    """Return the seconds of a processor that this process has taken so far, and children that have ended."""
+    return sum(os.times()[:4])
+
 
 builtins.forebay_passed = passed.add  # what is written into the sources calls it
 
@@ -36,10 +43,10 @@ def pytest_collection_modifyitems(items):
 
 def pytest_runtest_logstart(nodeid):
     passed.clear()
+    seconds[nodeid] = -worked()
 
 
 def pytest_runtest_logreport(report):
-    seconds[report.nodeid] += report.duration
     if report.outcome != "passed":
         (failed if report.outcome == "failed" else skipped).add(report.nodeid)
     if report.when == "setup":
@@ -47,6 +54,7 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_runtest_logfinish(nodeid):
+    seconds[nodeid] += worked()
     places[nodeid] = passed.copy()
 
 

@@ -1,7 +1,8 @@
 """Runs tests in forks of a process that has loaded the libraries already: it takes a sixth of the time.
 
 Every line that comes in is a request (JSON): where, with which arguments and variables, for how long, and the file
-for what is printed. The line that goes out is the status: pytest's, or 124 where it took too long.
+for what is printed. The line that goes out is the status: pytest's, or 124 where it took too long. How long is counted
+in seconds of a processor, which are about the same however busy the machine is with other things.
 Nothing of the repository is loaded before a fork: each loads the sources as they are by then.
 """
 
@@ -12,6 +13,7 @@ import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
@@ -19,6 +21,9 @@ import pytest
 LIBRARIES = ("checkpoint_schedules", "hypothesis", "hypothesis.extra.numpy", "numpy", "pydantic", "pytest_timeout")
 LIBRARIES += ("scipy.special", "torch", "xdist.plugin", "zarr", "zarr.api.synchronous")
 NUMBA = ("numba", "numba.extending", "numba.experimental", "numba.core.caching", "numba.typed")
+
+STILL, LITTLE = 90.0, 0.05
+"""Seconds after which tests hang that have taken no more than so little of a processor meanwhile."""
 
 
 def preload():
@@ -48,15 +53,27 @@ def run(request):
     return int(pytest.main(request["arguments"]))
 
 
+def spent(child):
+    """Return the seconds of a processor that a fork has taken, and what it has started and seen end."""
+    try:
+        fields = Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:  # no Linux
+        return monotonic()
+    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+
+
 def wait(child, seconds):
-    """Wait for a fork, and end all that it started; return its status."""
-    status, deadline = None, monotonic() + seconds
-    while status is None and monotonic() < deadline:
+    """Wait for a fork until it has worked so long, or does nothing; end all that it started, and return its status."""
+    status, taken, moved = None, 0.0, monotonic()
+    begun = spent(child)
+    while status is None and taken < seconds and monotonic() < moved + STILL:
         ended, code = os.waitpid(child, os.WNOHANG)
         if ended:
             status = os.waitstatus_to_exitcode(code)
         else:
             sleep(0.01)
+            if (now := spent(child) - begun) > taken + LITTLE:
+                taken, moved = now, monotonic()
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child, signal.SIGKILL)
     if status is None:

@@ -4,9 +4,12 @@ import json
 import os
 import sys
 import tomllib
+from itertools import count
 from pathlib import Path
+from time import sleep
 
 import pytest
+from tests.mutation import server
 from tests.mutation.campaign import EQUIVALENT, TESTS, campaign, record, summary
 from tests.mutation.mutants import entries, mutants
 
@@ -81,6 +84,21 @@ def test_nine_of_ten_changes_are_noticed(room, tmp_path):
     print(json.dumps(told["rooms"]))
     survivors = [each for each in told["mutants"] if each["outcome"] in ("survived", "untouched")]
     assert told["rooms"][room]["share"] >= 0.9, survivors
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes as Linux has them")
+@pytest.mark.parametrize(
+    ("does", "seconds", "status"),
+    [(lambda: os._exit(3), 9.0, 3), (lambda: sleep(60), 9.0, 124), (lambda: [None for _ in count()], 0.1, 124)],
+    ids=["ends", "hangs", "goes on"],
+)
+def test_tests_are_waited_for_until_they_have_worked_too_long_or_do_nothing(does, seconds, status, monkeypatch):
+    monkeypatch.setattr(server, "STILL", 0.3 if status == 124 and seconds > 1 else 60.0)
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        does()
+    assert server.wait(child, seconds) == status
 
 
 def test_counts_are_written_over_those_of_the_same_changes(tmp_path):

@@ -73,3 +73,11 @@ def test_what_a_heap_grows_by_lies_apart_from_what_it_had():
     assert [heap.grow(nbytes) for nbytes in (5, 7, 3)] == [11, 17, 25]
     assert (heap.nbytes, heap.used) == (25, 0) and heap.take(11) is None
     assert sorted(heap.take(nbytes)[0] for nbytes in (10, 7, 5, 3)) == [0, 11, 17, 25]
+
+
+def test_a_piece_that_is_cut_where_a_use_ends_has_that_use_in_one_part_alone():
+    heap = Heap(60)
+    heap.take(60)
+    heap.give(0, 25, ["before"]), heap.give(25, 35, ["after"])
+    assert heap.fits(50)  # which joins them
+    assert [heap.take(25), heap.take(35)] == [(0, ["before"]), (25, ["after"])]

@@ -1,9 +1,11 @@
+from pathlib import Path
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from forebay.tier.sectors import SECTOR, checksum
+from forebay.tier.sectors import SECTOR, checksum, read_chunk, whole_sectors, write_chunk
 
 SECTORS = 5
 WORDS = SECTORS * SECTOR // 8
@@ -52,3 +54,15 @@ def test_exchanged_sectors_are_noticed(first: int, second: int) -> None:
 def test_missing_sectors_are_noticed_even_where_all_are_zero() -> None:
     zeros = np.zeros(SECTORS * SECTOR, np.uint8)
     assert len({checksum(zeros[: count * SECTOR]) for count in range(SECTORS + 1)}) == SECTORS + 1
+
+
+def test_what_fills_a_sector_is_zeros_and_nothing_of_what_was_there_before(tmp_path: Path) -> None:
+    with open(tmp_path / "file", "w+b") as file:
+        for size in (SECTOR + 5000, 3):
+            data = np.full(size, 7, np.uint8)
+            digest = write_chunk(file.fileno(), data, 2 * SECTOR)
+            assert read_chunk(file.fileno(), np.empty(size, np.uint8), 2 * SECTOR, digest)
+            file.seek(2 * SECTOR)
+            written = file.read(whole_sectors(size))
+            assert written == b"\x07" * size + bytes(whole_sectors(size) - size)
+            assert digest == checksum(np.frombuffer(written, np.uint8))

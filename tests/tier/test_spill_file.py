@@ -7,7 +7,8 @@ from contextlib import nullcontext
 
 import pytest
 
-from forebay.errors import DiskError
+from forebay.errors import DiskError, PlanError
+from forebay.tier.disk import Disk
 from forebay.tier.files import SpillFile, allocate, open_unnamed
 from forebay.tier.space import Extent
 from forebay.tier.transfer import run_all
@@ -74,3 +75,35 @@ def test_what_comes_after_its_threads_have_ended_is_cancelled():
     with pytest.raises(CancelledError, match="closed before this transfer had ended"):
         future.result()
     assert ended == [CancelledError]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes as POSIX has them")
+def test_a_forked_child_has_no_disk_and_its_parent_keeps_it(tmp_path):
+    with Disk(tmp_path, 8192) as disk:
+        disk.write(3, bytearray(b"kept")).result()
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                disk.read(3, bytearray(4))
+            except PlanError as error:
+                code = 0 if "closed" in str(error) and disk._file.fd == -1 else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        out = bytearray(4)
+        disk.read(3, out).result()
+        assert out == b"kept"
+
+
+def test_a_disk_that_is_abandoned_is_closed_and_knows_nothing(tmp_path):
+    disk = Disk(tmp_path, 8192)
+    disk.write(3, bytearray(b"kept")).result()
+    pool, lock = disk._pool, disk._lock
+    with lock:  # whoever had it when the child began
+        disk.abandon()
+    assert disk._file.fd == -1 and disk._lock is not lock and disk._pool is not pool
+    with pytest.raises(PlanError, match="closed"):
+        disk.read(3, bytearray(4))
+    disk.close()
+    pool.close()

@@ -51,15 +51,15 @@ class Ended:
     Examples
     --------
     >>> import numpy as np
-    >>> from forebay.engine import reverse
+    >>> import forebay as fb
     >>> def halve(state, start, stop):
     ...     for step in range(start, stop):
     ...         if state[0] < 1e-3:
-    ...             return Ended(state, step)
+    ...             return fb.Ended(state, step)
     ...         state = (state[0] / 2,)
     ...     return state
     >>> seen = []
-    >>> result = reverse(halve, lambda state, step: seen.append(step), (np.ones(1),), steps=None, budget="64kB")
+    >>> result = fb.reverse(halve, lambda state, step: seen.append(step), (np.ones(1),), steps=None, budget="64kB")
     >>> result.plan.steps, seen[:2]
     (10, [9, 8])
     """

@@ -225,7 +225,7 @@ def reorder(words: Any, end: int, start: int, layout: Any, tiles: int, each: int
             out[to + k] = words[at + k]
         places[tile] = np.uint32(to >> (shift - 2) | code & RAW)
         to += size
-        while to % unit:
+        while to % unit and to < out.size:
             out[to] = 0
             to += 1
     return to

@@ -169,7 +169,7 @@ def reorder(
             out[to + k] = words[at + k]
         places[first + tile] = np.uint32(to >> (shift - 2) | code & (RAW | ODD))
         to += size
-        while to % (1 << (shift - 2)):
+        while to % (1 << (shift - 2)) and to < out.size:
             out[to] = 0
             to += 1
     return to
