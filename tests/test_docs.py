@@ -141,6 +141,15 @@ def test_a_table_is_made_of_the_rows_and_keys_that_its_page_names(tmp_path):
         result_pages.made(page.replace("way=min,lru", "way=max"), tmp_path)
 
 
+LONGER = {"jobs.md", "waves.md", "words.md"}
+
+
+def test_a_page_is_one_capability_that_is_read_in_one_go():
+    lines = {page.name: page.read_text().count("\n") for page in DOCS.glob("*.md")}
+    assert {name for name, count in lines.items() if count > 180} <= LONGER
+    assert lines.keys() >= LONGER
+
+
 RESULTS = sorted((DOCS / "results").glob("*.md"))
 ELSEWHERE = r"(?:not (?:part of|in)|no part of|outside of) the\s+repository|\bby (?:a|the same) script|scripts? that"
 
