@@ -6,7 +6,6 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 from weakref import ref
@@ -147,8 +146,6 @@ class TensorStore:
         """bytes on the device"""
         self.let_through = 0
         """bytes beside them that somebody else counts"""
-        self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
-        """is around what makes the computation wait for a copy"""
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
         self._numbers, self._peak = 0, 0
@@ -275,8 +272,7 @@ class TensorStore:
 
     def _wait(self, why: str, event: Any) -> None:
         if not self.mover.machine.has_waited(event):
-            with self.watch():
-                self.mover.machine.hold(Wait(why, event))
+            self.mover.machine.hold(Wait(why, event))
 
     def fetch(self, *entries: Entry) -> None:
         """Begin to bring entries back, those that have left."""

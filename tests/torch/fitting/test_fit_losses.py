@@ -81,7 +81,7 @@ def test_a_plan_is_made_whatever_the_loss_needs(kind, backward, choice):
             assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
     plan = plan_of(model)
     assert len(plan.choices) == 3 and plan.measured is not None
-    assert not _of(model).session._iteration.measuring
+    assert _of(model).session._iteration.plan is not None
     if choice is None:
         unused = backward is without_the_last
         assert list(plan.choices.values()) == ["keep", "keep", "recompute" if unused else "keep"]
@@ -96,7 +96,7 @@ def test_a_loss_that_needs_more_than_the_one_measured_is_measured_anew():
     for backward in (without_the_last, without_the_last, one_loss, one_loss, without_the_last, one_loss):
         backward(model(x))
     assert set(plan_of(model).choices.values()) == {"keep"}
-    assert not _of(model).session._iteration.measuring
+    assert _of(model).session._iteration.plan is not None
 
 
 def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
@@ -134,7 +134,7 @@ def test_a_settled_model_that_takes_a_shorter_way_follows_its_plan():
     model.depth = 1
     for _ in range(3):
         one_loss(model(x))
-        assert len(plan_of(model).picks) == 3 and not _of(model).session._iteration.measuring
+        assert len(plan_of(model).picks) == 3 and _of(model).session._iteration.plan is not None
 
 
 def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then():
@@ -188,7 +188,7 @@ def test_blocks_that_run_when_the_model_has_returned_leave_too():
     for _ in range(4):
         model.rest(model(x)).square().sum().backward()
         session = _of(model).session
-        planned += not session._iteration.measuring
+        planned += session._iteration.plan is not None
         assert session._tools.store.metrics.peak["device"] <= 70_000
     assert planned
 
@@ -212,7 +212,7 @@ def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gra
     with torch.no_grad():
         model(x)
     one_loss(model(x))
-    assert not session._iteration.measuring and len(plan_of(model).picks) == 3
+    assert session._iteration.plan is not None and len(plan_of(model).picks) == 3
 
 
 @pytest.mark.parametrize("odd", ["a loss that needs fewer blocks", "no loss at all"])
@@ -249,7 +249,7 @@ def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_f
         elif ahead > 1 and len(waiting) == ahead:
             while waiting:
                 waiting.pop(0).square().mean().backward()
-    assert plan_of(model).measured is not None and not _of(model).session._iteration.measuring
+    assert plan_of(model).measured is not None and _of(model).session._iteration.plan is not None
 
 
 def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():

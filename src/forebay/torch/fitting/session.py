@@ -3,7 +3,6 @@
 import warnings
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools, tools_for
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, Observed, learn
+from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
@@ -59,10 +58,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.observed.base)
+        self._read_ended(iteration.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.observed.base)
+            tools.planner.advance(profile, iteration.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -116,7 +115,7 @@ class FittingSession:
             group = self._group(modules, at, value)
             if group is None:
                 value = modules[at](value)
-                measured = self._iteration.records if self._iteration and self._iteration.measuring else []
+                measured = self._iteration.records if self._iteration and self._iteration.plan is None else []
                 before = note_follower(measured, modules[at], before)
                 at += 1
             else:
@@ -191,11 +190,12 @@ class FittingSession:
         most = gauge.most() if watched else 0
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
-        observed = Observed(base, clock, most, profile.anew)
-        iteration = Iteration(key, profile, profile.plan, profile.records, own, observed, call.begins)
+        progress = IterationProgress(clock, most)
+        iteration = Iteration(
+            key, profile, profile.plan, profile.records, own, call.begins, base, profile.anew, progress
+        )
         self._iteration, call.begins, call.start = iteration, False, None
         tools.store.restart()
-        tools.store.watch = nullcontext if clock is None or measuring else clock.waiting
         return iteration
 
     def _read_ended(self, base: int) -> None:
@@ -253,7 +253,7 @@ class FittingSession:
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
-        if iteration.observed.clock is not None and iteration is not self._iteration and iteration not in self._unread:
+        if iteration.progress.clock is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
         end_pass(self._tools.gauge, iteration)
 
@@ -271,7 +271,7 @@ class FittingSession:
 
         A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
         """
-        clock, place = iteration.observed.clock, iteration.place_of(record.module, record.signature)
+        place = iteration.place_of(record.module, record.signature)
         planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
         if place is None or not (planned or self._check(block, record, inputs)):
             iteration.places.append(None)
@@ -281,13 +281,7 @@ class FittingSession:
                 return block.call(*inputs.args, **inputs.kwargs)
             return Frame(block, refuse, ReplayFacts()).run(inputs)
         iteration.places.append(place)
-        if clock is None:
-            iteration.records.append(iteration.expected[place])
-            output = treat(tools, iteration, place, block, inputs, None, refuse)
-        else:
-            iteration.records.append(record)
-            start = clock.gauge.mark()
-            output = treat(tools, iteration, place, block, inputs, record, refuse)
-            record.times.forward = start, clock.gauge.mark()
+        iteration.records.append(record)
+        output = treat(tools, iteration, place, block, inputs, refuse)
         leave(tools.store, iteration, plan.foreseen.settle[place + 1])
         return output

@@ -62,7 +62,7 @@ class ShapeProfiles:
         if iteration.plan is None:
             return
         strangers = None in iteration.places
-        if iteration.observed.above:
+        if iteration.progress.above:
             self._came[iteration.key] = OFTEN  # a kernel for these shapes may take more than that for larger ones
         if iteration.own:
             iteration.profile.meet(strangers)
