@@ -6,7 +6,7 @@ from tests.torch.models import AMPLE, EXACT, MLP, Residual, Transformer, equal, 
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 
-from forebay.torch import fit
+from forebay.torch import fit, plan_of
 from forebay.torch.replay import module_state
 
 
@@ -254,3 +254,23 @@ def test_a_block_that_depends_on_something_else_is_refused():
     model = fit(nn.Sequential(Fickle(), Fickle(), Fickle()), AMPLE)
     with pytest.raises(RuntimeError, match="depend on nothing but its inputs"):
         model(torch.randn(4, 8)).sum().backward()
+
+
+@pytest.mark.parametrize("choice", ["recompute", None])
+def test_a_block_that_scales_its_parameters_as_it_runs_is_kept(choice):
+    class Looking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.inner = nn.Embedding(10, 8, max_norm=0.5), MLP()
+
+        def forward(self, x):
+            return self.inner(x + self.table(torch.arange(8)))
+
+    model, plain = pair(Looking)
+    fit(model, AMPLE, choice=choice)
+    x = torch.randn(8, 8)
+    with pytest.warns(UserWarning, match=r"block \(0\) scales rows of its parameters as it runs"):
+        assert equal(step(model, x), step(plain, x))
+    for _ in range(3):
+        assert equal(step(model, x), step(plain, x))
+    assert set(plan_of(model).choices.values()) == {"keep"}
