@@ -13,9 +13,6 @@ import torch
 from torch.autograd import forward_ad
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._pytree import tree_flatten as tree_flatten
-from torch.utils._pytree import tree_leaves as tree_leaves
-from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 CONVOLUTION: type[_ConvNd] = _ConvNd
 """What all of torch's convolutions are."""
