@@ -222,8 +222,7 @@ def there_while_summing(steps):
 
 
 def test_a_block_is_weighed_with_what_it_holds_while_gradients_are_summed_as_if_it_were_kept():
-    assert there_while_summing(1)[0] is there_while_summing(0)[0] is True
-    assert there_while_summing(2)[0] is False
+    assert [there_while_summing(steps)[0] for steps in (0, 1, 2)] == [True] * 3
 
 
 def test_what_others_hold_is_not_fetched_a_second_time():
