@@ -21,8 +21,8 @@ class IterationKey(NamedTuple):
     autocast: Any
     flags: tuple[bytes, bytes]
     """modes, and which parameters want gradients"""
-    called_with: Signature | None = None
-    """what the model was called with, where those that begin alike go on with several shapes"""
+    called_with: Signature
+    """what the model was called with: those that begin alike may go on with several shapes"""
 
 
 class IterationClock:
@@ -56,7 +56,7 @@ class ModelCall:
     begins: bool = False
     """whether none of its blocks has begun an iteration yet"""
     signature: Signature = ()
-    """of what it was called with, where that is asked for"""
+    """of what it was called with"""
     start: Any = None
     """the moment; None where nothing is timed"""
     ran_blocks: bool = False

@@ -80,7 +80,7 @@ class FittingSession:
         timed = self._tools is not None and torch.is_grad_enabled() and not settled
         self._call = ModelCall(
             begins=True,
-            signature=signature(tensors_in((args, kwargs))) if self._profiles.forked else (),
+            signature=signature(tensors_in((args, kwargs))),
             start=self._tools.gauge.mark() if timed and self._tools is not None else None,
         )
 
@@ -174,8 +174,8 @@ class FittingSession:
                 self._tell(SEVERAL_GRAPHS)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
-        key = IterationKey(signature(tensors), autocast, flags)
-        profile, own = self._profiles.find(key, call.signature)
+        key = IterationKey(signature(tensors), autocast, flags, call.signature)
+        profile, own = self._profiles.find(key)
         if own or profile.phase is FitPhase.STAY:
             tools.planner.advance(profile, base)
         measuring = profile.plan is None
