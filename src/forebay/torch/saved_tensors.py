@@ -16,8 +16,8 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.compat import check_version, free_weak_storage, strong_storage, version_of, weak_storage
-from forebay.torch.mover import Mover, dense, new_storage
+from forebay.torch.compat import check_version, strong_storage, version_of
+from forebay.torch.mover import Mover, dense, new_storage, weakly
 
 
 class GraphToken:
@@ -69,7 +69,7 @@ class Entry:
     def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
-        self.weak: Any = weak_storage(storage)
+        self.weak = weakly(storage)
         """while this is held no other storage has the same address"""
         self.nbytes = storage.nbytes()
         self.number = number
@@ -88,7 +88,6 @@ class Entry:
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, 0, self.away, self.ready, under_way))
-        free_weak_storage(self.weak)
 
 
 class StoredTensor:
