@@ -111,32 +111,6 @@ def test_a_block_that_gives_its_input_back_leaves_no_hooks_on_it():
     assert not x._backward_hooks
 
 
-def settled(model, x):
-    """Give what is at work when a model's plan stays."""
-    for _ in range(SETTLED_AFTER + 2):
-        one_loss(model(x))
-    return _of(model).session
-
-
-def test_a_settled_model_that_takes_a_shorter_way_follows_its_plan():
-    class Short(Heads):
-        depth = 3
-
-        def forward(self, x):
-            outputs = []
-            for block in self.blocks[: self.depth]:
-                x = block(x)
-                outputs.append(x)
-            return outputs
-
-    model, x = fit(Short(), AMPLE), torch.randn(32, 8)
-    settled(model, x)
-    model.depth = 1
-    for _ in range(3):
-        one_loss(model(x))
-        assert len(plan_of(model).picks) == 3 and _of(model).session._iteration.plan is not None
-
-
 def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then():
     class Short(Heads):
         def __init__(self):
@@ -166,53 +140,6 @@ def test_what_moves_has_left_when_the_model_returns_wherever_a_pass_begins_then(
     one_loss(plain(x))
     for one, other in zip(model.parameters(), plain.parameters(), strict=True):
         assert one.grad is other.grad is None or torch.equal(one.grad, other.grad)
-
-
-def test_blocks_that_run_when_the_model_has_returned_leave_too():
-    class Halves(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.blocks = nn.ModuleList(MLP() for _ in range(8))
-
-        def forward(self, x):
-            return self.blocks[0](x)
-
-        def rest(self, x):
-            for block in self.blocks[1:]:
-                x = block(x)
-            return x
-
-    model, x = Halves(), torch.randn(64, 8)
-    fit(model, Budget(device="70kB", host="1MB"), choice="offload")
-    planned = 0
-    for _ in range(4):
-        model.rest(model(x)).square().sum().backward()
-        session = _of(model).session
-        planned += session._iteration.plan is not None
-        assert session._tools.store.metrics.peak["device"] <= 70_000
-    assert planned
-
-
-def test_a_settled_model_is_not_measured_anew_because_of_an_error_or_without_gradients():
-    class Failing(Heads):
-        fails = False
-
-        def forward(self, x):
-            if self.fails:
-                self.blocks[0](x)
-                raise ZeroDivisionError
-            return super().forward(x)
-
-    model, x = fit(Failing(), AMPLE), torch.randn(32, 8)
-    session = settled(model, x)
-    model.fails = True
-    with pytest.raises(ZeroDivisionError):
-        model(x)
-    model.fails = False
-    with torch.no_grad():
-        model(x)
-    one_loss(model(x))
-    assert session._iteration.plan is not None and len(plan_of(model).picks) == 3
 
 
 @pytest.mark.parametrize("odd", ["a loss that needs fewer blocks", "no loss at all"])
@@ -250,22 +177,6 @@ def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_f
             while waiting:
                 waiting.pop(0).square().mean().backward()
     assert plan_of(model).measured is not None and _of(model).session._iteration.plan is not None
-
-
-def test_of_forward_passes_for_one_backward_pass_the_last_is_learned_from():
-    model = fit(Heads(), AMPLE)
-    for _ in range(SETTLED_AFTER + 2):
-        one, other = (model(torch.randn(32, 8))[-1] for _ in range(2))
-        (one.square().sum() + other.square().sum()).backward()
-    assert plan_of(model).measured is not None
-
-
-def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():
-    model, x = fit(Heads(), AMPLE), torch.randn(32, 8)
-    for _ in range(5):
-        model.forward(x)
-    one_loss(model.forward(x))
-    assert len(_of(model).session._iteration.records) == len(plan_of(model).picks) == 3
 
 
 def test_a_budget_that_several_forward_passes_at_once_exceed_is_enough_for_one():
