@@ -147,7 +147,7 @@ class TensorStore:
         """bytes beside them that somebody else counts"""
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
-        self._numbers, self._peak = 0, 0
+        self._numbers = 0
 
     def restart(self) -> None:
         """Begin to number what is saved at 0 again, and forget what has ended."""
@@ -182,8 +182,8 @@ class TensorStore:
     def let(self, nbytes: int) -> None:
         """Count bytes that stay on the device."""
         self.let_through += nbytes
-        if self.held + self.let_through > self._peak:
-            self._peak = self.metrics.peak["device"] = self.total
+        if self.held + self.let_through > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.total
 
     @property
     def total(self) -> int:

@@ -2,7 +2,7 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,12 +11,11 @@ from weakref import WeakValueDictionary
 import torch
 from torch import nn
 
-from forebay.codec import Codec
 from forebay.metrics import Metrics
 from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
 from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.fitting.device_tools import DeviceTools, tools_for
+from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
@@ -30,14 +29,13 @@ from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.frame import Frame, ReplayFacts
 from forebay.torch.replay.module_state import flags_of
-from forebay.units import Budget
 
 
 class FittingSession:
     """The state of a fitted model."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None, given: Mapping[str, str]) -> None:
-        self._budget, self._codec, self._choice, self._given = budget, codec, choice, given
+    def __init__(self, make_tools: Callable[[torch.device], DeviceTools]) -> None:
+        self._make_tools = make_tools
         self.blocks: WeakValueDictionary[int, FittedBlock] = WeakValueDictionary()
         """the blocks, by the identities of their modules"""
         self._profiles = ShapeProfiles()
@@ -161,7 +159,7 @@ class FittingSession:
         device, call, last = block.device(tensors), self._call, self._iteration
         tools = self._tools
         if tools is None or tools.gauge.device != device:
-            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice, self._given)
+            tools = self._tools = self._make_tools(device)
             self._profiles, call.start = ShapeProfiles(), None
         gauge = tools.gauge
         arrived = None if call.start is None else gauge.mark()
@@ -205,7 +203,8 @@ class FittingSession:
         # Of several that one backward pass was for, the last.
         last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
         for iteration in last.values():
-            learn(iteration, base, self._budget["device"])
+            assert self._tools is not None
+            learn(iteration, base, self._tools.planner.budget["device"])
 
     # Blocks of an iteration.
 
