@@ -25,6 +25,7 @@ from tests.torch.models import (
     pair,
     problem,
     step,
+    trains_alike,
 )
 from tests.torch.models import deterministic as deterministic
 from torch import nn
@@ -557,23 +558,12 @@ def test_blocks_are_found(make):
     ids=["halves", "stacks", "stem"],
 )
 def test_models_train_as_they_did_whatever_is_found(kind, names):
-    model, plain = kind(), kind()
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
-    assert list(plan_of(model).choices) == names
+    assert list(plan_of(trains_alike(kind, "recompute")).choices) == names
 
 
 @pytest.mark.parametrize("first", [nn.Dropout(0.2, inplace=True), nn.ReLU(inplace=True)], ids=["dropout", "relu"])
 def test_a_head_that_changes_what_it_is_given_is_none(first):
-    model, plain = (Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2))) for _ in range(2))
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE)
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
+    trains_alike(lambda: Stemmed(last=lambda: nn.Sequential(copy.deepcopy(first), nn.Linear(8, 2))))
 
 
 def test_what_cannot_work_is_refused_at_once():
