@@ -179,6 +179,14 @@ def test_forward_passes_between_a_forward_and_its_backward_pass_do_not_keep_it_f
     assert plan_of(model).measured is not None and _of(model).session._iteration.plan is not None
 
 
+def test_forward_passes_that_nobody_differentiates_are_iterations_of_their_own():
+    model, x = fit(Heads(), AMPLE), torch.randn(32, 8)
+    for _ in range(5):
+        model.forward(x)
+    one_loss(model.forward(x))
+    assert len(plan_of(model).choices) == 3
+
+
 def test_a_budget_that_several_forward_passes_at_once_exceed_is_enough_for_one():
     model, x = fit(Heads(), Budget(device="40kB")), torch.randn(32, 8)
     held = [model.forward(x) for _ in range(20)]

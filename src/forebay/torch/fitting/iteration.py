@@ -196,9 +196,8 @@ def _learn_measured(iteration: Iteration, clock: IterationClock, base: int, budg
     inside = [record.times.forward for record in iteration.records if record.times.forward]
     inside += [span for record in iteration.records for span in record.times.spans]
     outside = max(0.0, clock.seconds() - total_seconds(gauge, inside))
-    records = profile.with_known(iteration.records)
-    timings = tuple(timing_of(record, gauge) for record in records)
-    profile.take(MeasuredStep(records, timings, outside, iteration.base, iteration.progress.count))
+    timings = [timing_of(record, gauge) for record in iteration.records]
+    profile.take(MeasuredStep(iteration.records, timings, outside, iteration.base, iteration.progress.count))
     profile.plan_base = max(base, iteration.base)
     if profile.together is None:
         together = groups(profile.records, budget - max(0, base - iteration.base))  # grown by states of an optimizer

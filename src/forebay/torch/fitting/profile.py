@@ -84,13 +84,6 @@ class Profile:
         self.together, self.begun, self.strangers = None, 0, 0
         self.anew += 1
 
-    def with_known(self, records: Sequence[BlockRecord]) -> Sequence[BlockRecord]:
-        """Return records, with what is known from another time of blocks that this loss did not need."""
-        if _calls(self.records) != _calls(records):
-            return records
-        pairs = zip(self.records, records, strict=True)
-        return [before if before.times.spans and not now.times.spans else now for before, now in pairs]
-
     def take(self, measured: MeasuredStep) -> None:
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""
         if self.measured is None or not _left_out(measured.records, self.records):

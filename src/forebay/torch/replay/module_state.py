@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count, pairwise
+from operator import is_
 from typing import Any
 
 import torch
@@ -138,25 +139,27 @@ class ModuleState:
             raise _changed("a module of it")
         parts = initial.parts
         modes = [part.training for part in parts]
-        parameters, buffers = [part._parameters for part in parts], [part._buffers for part in parts]
-        own, own_buffers = [table.copy() for table in parameters], [table.copy() for table in buffers]
-        turned = _other_gradients(initial, own)
+        buffers, parameters = [part._buffers for part in parts], [part._parameters for part in parts]
+        turned = _other_gradients(initial, parameters)
+        # Where torch.func.functional_call had others for a call: else nothing is touched, which others may swap, too.
+        lent = [pair for pair in zip(parameters, initial.parameters, strict=True) if not _same_items(*pair)]
+        own, own_buffers = [table.copy() for table, _ in lent], [table.copy() for table in buffers]
         try:
             for tensor in turned:
                 tensor.requires_grad_(not tensor.requires_grad)
             _set_modes(parts, initial.training)
-            _fill(parameters, initial.parameters)  # torch.func.functional_call has others for a call
+            _fill((table for table, _ in lent), (row for _, row in lent))
             _fill(buffers, initial.buffers_again())
             yield
         finally:
             _fill(buffers, own_buffers)
-            _fill(parameters, own)
+            _fill((table for table, _ in lent), own)
             _set_modes(parts, modes)
             for tensor in turned:
                 tensor.requires_grad_(not tensor.requires_grad)
 
 
-def _other_gradients(initial: InitialModuleState, tables: Iterable[Table]) -> list[torch.Tensor]:
+def _other_gradients(initial: InitialModuleState, tables: Iterable[Any]) -> list[torch.Tensor]:
     """List the parameters that were frozen or thawed since, refusing those that were changed or added."""
     for table, had in zip(tables, initial.parameters, strict=True):
         for name, now in table.items():
@@ -171,6 +174,11 @@ def _other_gradients(initial: InitialModuleState, tables: Iterable[Table]) -> li
             if tensor.requires_grad != state[1] and tensor.is_leaf:
                 turned.append(tensor)
     return turned
+
+
+def _same_items(table: Any, row: Table) -> bool:
+    """Tell whether a module has the very same by the same names."""
+    return list(table) == list(row) and all(map(is_, table.values(), row.values()))
 
 
 def _fill(tables: Iterable[Any], rows: Iterable[Table]) -> None:
