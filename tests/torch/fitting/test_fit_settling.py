@@ -201,6 +201,25 @@ def test_blocks_that_are_left_out_by_chance_are_planned_by_block(seed):
     assert sum(again[-20:]) <= 1  # by then all of them are known
 
 
+def test_blocks_that_are_left_out_while_others_are_measured_anew_stay_known():
+    class Dropping(nn.Module):
+        ran, rows = (0, 1, 2), 1
+
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(MLP() for _ in range(3))
+
+        def forward(self, x):
+            for number in self.ran:
+                x = self.blocks[number](x.repeat(self.rows, 1) if number == 2 else x)
+            return x
+
+    model, whole = fit(Dropping(), AMPLE), (0, 1, 2)
+    for model.ran, model.rows in [(whole, 1), (whole, 1), (whole, 2), (whole, 2), ((0, 2), 1), (whole, 1)]:
+        model(torch.ones(8, 8)).sum().backward()
+    assert len(plan_of(model).choices) == 3
+
+
 def test_with_blocks_left_out_in_every_step_a_plan_stays_by_step_eight_too(clock):
     """No step is like the one that was measured, so none tells which plan is the fastest."""
 
