@@ -39,7 +39,16 @@ class Branching(MLP):
         return x + torch.tanh(self.down(torch.sin(h)))
 
 
-@pytest.mark.parametrize("kind", [Dropping, Branching], ids=lambda kind: kind.__name__)
+class Parting(MLP):
+    """Changes a part of a product, which counts its own changes, in one of two branches."""
+
+    def forward(self, x):
+        first, second = self.up(x).unsafe_chunk(2, -1)
+        first = first.sigmoid() if torch.rand(()) < 0.5 else first.sigmoid_()
+        return x + torch.tanh(self.down(torch.cat([first, second.sin()], -1)))
+
+
+@pytest.mark.parametrize("kind", [Dropping, Branching, Parting], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize("choice", COSTLY)
 def test_an_output_that_its_block_changes_in_place_is_computed_again(kind, choice):
     assert choice in plan_of(trains_alike(of(kind), choice)).choices.values()
@@ -197,7 +206,7 @@ def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("kind", [Dropping, Branching, Seldom])
+@pytest.mark.parametrize("kind", [Dropping, Branching, Parting, Seldom])
 @pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
 def test_on_a_gpu_what_blocks_change_is_as_in_the_plain_model(kind, choice):
     trains_alike(of(kind), choice, device="cuda")
