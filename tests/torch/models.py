@@ -196,13 +196,14 @@ def empty_device(workspaces=False):
     torch.cuda.empty_cache()
 
 
-def step(model, x):
-    """Run one iteration with fixed random numbers, and give loss, gradients and buffers."""
-    torch.manual_seed(7)
+def step(model, x, seed=7):
+    """Run one iteration with fixed random numbers, and give loss, gradients and dense buffers."""
+    torch.manual_seed(seed)
     model.zero_grad()
     loss = model(x).square().mean()
     loss.backward()
-    return [loss.detach(), *(one.grad for one in model.parameters()), *(one.clone() for one in model.buffers())]
+    buffers = [one.clone() for one in model.buffers() if one.layout is torch.strided]
+    return [loss.detach(), *(one.grad for one in model.parameters()), *buffers]
 
 
 def equal(one, other):
@@ -230,12 +231,20 @@ def least_of(plan):
     return int(low / 0.99) + 2
 
 
-def check_as_plain(make, choice=None):
-    """Fit one of two equal models, whose blocks are all of `blocks`, and have both take the same steps."""
-    model, plain = make(), make()
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice=choice)
-    for seed in range(4):
-        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed))
-        assert equal(step(model, x), step(plain, x))
-    assert len(plan_of(model).picks) == len(model.blocks)
+def of(kind):
+    """Make models of three blocks of a kind."""
+    return lambda: nn.Sequential(*(kind() for _ in range(3)))
+
+
+def trains_alike(make, choice=None, budget=AMPLE, steps=5, device="cpu", named=None):
+    """Fit one of two equal models, and have both take the same steps; return the fitted one."""
+    models = []
+    for _ in range(2):
+        torch.manual_seed(0)
+        models.append(make().to(device))
+    model, plain = models
+    fit(model, budget, choice=choice, blocks=named)
+    for seed in range(steps):
+        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed)).to(device)
+        assert equal(step(model, x, seed), step(plain, x, seed))
+    return model

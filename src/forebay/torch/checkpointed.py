@@ -22,6 +22,7 @@ from forebay.torch.loops.probe import check_leaves, check_random
 from forebay.torch.loops.recording import copies_of
 from forebay.torch.loops.step_signature import StepSignature
 from forebay.torch.loops.steps import StateForm, Steps
+from forebay.torch.loops.sweep import Notes
 from forebay.torch.loops.trees import OutputForm, output_leaves, put
 from forebay.units import Budget
 
@@ -122,13 +123,14 @@ def checkpointed(
     decision = decide(loop, request, loop_arguments, signature)
     if decision.plan is None:
         return _plainly(loop, loop_arguments, recorded=True)
-    call = LoopCall(loop, decision, loop_arguments.params, values, len(slices), signature, request, progress, report)
+    notes = Notes({0: values}, in_place=decision.in_place)
+    call = LoopCall(loop, decision, loop_arguments.params, len(slices), signature, request, progress, report, notes)
     final, stacked = differentiate(call, tensors, slices)
-    result = form.join(final, call.notes.values[steps])
+    result = form.join(final, notes.values[steps])
     if not outputs:
         return result
-    assert call.notes.form is not None
-    return result, call.notes.form.structure.build(stacked)
+    assert notes.form is not None
+    return result, notes.form.structure.build(stacked)
 
 
 def _plainly(loop: Steps, loop_arguments: LoopArguments, recorded: bool) -> Any:

@@ -11,11 +11,9 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.conv import _ConvNd
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
-from torch.utils._pytree import tree_flatten as tree_flatten
-from torch.utils._pytree import tree_leaves as tree_leaves
-from torch.utils._pytree import tree_unflatten as tree_unflatten
 
 CONVOLUTION: type[_ConvNd] = _ConvNd
 """What all of torch's convolutions are."""
@@ -92,17 +90,8 @@ def copy_all(copies: list[torch.Tensor], originals: list[torch.Tensor]) -> None:
     torch._foreach_copy_(copies, originals)
 
 
-def weak_storage(storage: torch.UntypedStorage) -> Any:
-    """Refer to a storage without keeping its memory; while this is held no other storage has the same address."""
-    return storage._weak_ref()
-
-
-def strong_storage(weak: Any) -> torch.UntypedStorage | None:
+def strong_storage(weak: StorageWeakRef) -> torch.UntypedStorage | None:
     """Return the storage that is referred to; None where its memory is gone."""
     storage: Any = torch.UntypedStorage
-    found: torch.UntypedStorage | None = storage._new_with_weak_ptr(weak)
+    found: torch.UntypedStorage | None = storage._new_with_weak_ptr(weak.cdata)
     return found
-
-
-free_weak_storage: Callable[[Any], None] = torch.UntypedStorage._free_weak_ref  # torch may be gone before the last
-"""Let go of such a reference."""

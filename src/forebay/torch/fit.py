@@ -2,6 +2,7 @@
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize, ref
 
@@ -12,6 +13,7 @@ from forebay.codec import get as get_codec
 from forebay.errors import PlanError
 from forebay.torch.fitting.blocks import ENOUGH, Attachment, Patch, named
 from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.fitting.device_tools import tools_for
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import sequences
 from forebay.torch.fitting.session import FittingSession
@@ -96,7 +98,8 @@ def fit(
         )
     for name in [*choices.values(), *([] if choice is None else [choice])]:
         _check_choice(name, budget, codec)
-    session = FittingSession(budget, None if codec is None else get_codec(codec), choice, choices)
+    coder = None if codec is None else get_codec(codec)
+    session = FittingSession(partial(tools_for, budget=budget, codec=coder, choice=choice, given=choices))
     chosen = named(model, blocks)
     patches: list[Patch] = []
     try:

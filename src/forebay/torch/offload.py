@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -94,7 +95,7 @@ class Offload:
     """The context manager that `offload` makes."""
 
     def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, keepers: Keepers) -> None:
-        self._budget, self._codec, self._min_bytes, self._keepers = budget, codec, min_bytes, keepers
+        self._make_keeper, self._keepers = partial(Keeper, budget, codec, min_bytes), keepers
         self._entered: dict[int, list[saved_tensors_hooks]] = {}
 
     @property
@@ -139,7 +140,7 @@ class Offload:
                 if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
                     return stays(tensor)  # numbers are on the host even where all else is on a GPU
                 if (device, thread) not in self._keepers:
-                    self._keepers[device, thread] = Keeper(self._budget, self._codec, self._min_bytes, device)
+                    self._keepers[device, thread] = self._make_keeper(device)
                 pack_last, last = self._keepers[device, thread].pack, index
             return pack_last(tensor)
 

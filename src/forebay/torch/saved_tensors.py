@@ -6,7 +6,6 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 from weakref import ref
@@ -17,8 +16,8 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.compat import check_version, free_weak_storage, strong_storage, version_of, weak_storage
-from forebay.torch.mover import Mover, dense, new_storage
+from forebay.torch.compat import check_version, strong_storage, version_of
+from forebay.torch.mover import Mover, dense, new_storage, weakly
 
 
 class GraphToken:
@@ -70,7 +69,7 @@ class Entry:
     def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
-        self.weak: Any = weak_storage(storage)
+        self.weak = weakly(storage)
         """while this is held no other storage has the same address"""
         self.nbytes = storage.nbytes()
         self.number = number
@@ -89,7 +88,6 @@ class Entry:
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
         self.store.ended.append((self.size if self.storage is not None else 0, 0, self.away, self.ready, under_way))
-        free_weak_storage(self.weak)
 
 
 class StoredTensor:
@@ -147,11 +145,9 @@ class TensorStore:
         """bytes on the device"""
         self.let_through = 0
         """bytes beside them that somebody else counts"""
-        self.watch: Callable[[], AbstractContextManager[None]] = nullcontext
-        """is around what makes the computation wait for a copy"""
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
-        self._numbers, self._peak = 0, 0
+        self._numbers = 0
 
     def restart(self) -> None:
         """Begin to number what is saved at 0 again, and forget what has ended."""
@@ -186,8 +182,8 @@ class TensorStore:
     def let(self, nbytes: int) -> None:
         """Count bytes that stay on the device."""
         self.let_through += nbytes
-        if self.held + self.let_through > self._peak:
-            self._peak = self.metrics.peak["device"] = self.total
+        if self.held + self.let_through > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.total
 
     @property
     def total(self) -> int:
@@ -275,8 +271,7 @@ class TensorStore:
 
     def _wait(self, why: str, event: Any) -> None:
         if not self.mover.machine.has_waited(event):
-            with self.watch():
-                self.mover.machine.hold(Wait(why, event))
+            self.mover.machine.hold(Wait(why, event))
 
     def fetch(self, *entries: Entry) -> None:
         """Begin to bring entries back, those that have left."""

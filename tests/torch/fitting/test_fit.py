@@ -7,7 +7,6 @@ import json
 import pickle
 from weakref import ref
 
-import numpy as np
 import pytest
 import torch
 from tests.torch.cases import crossed
@@ -26,19 +25,18 @@ from tests.torch.models import (
     pair,
     problem,
     step,
+    trains_alike,
 )
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from forebay import Budget
-from forebay.codec import get
 from forebay.errors import BudgetError, CodecError, PlanError
 from forebay.torch import fit, plan_of, unfit
 from forebay.torch.fit import _of
 from forebay.torch.fitting import device_tools, shapes
 from forebay.torch.fitting.blocks import find
-from forebay.torch.mover import mover_for
 
 
 def test_a_fitted_model_writes_a_page_about_its_blocks(tmp_path):
@@ -48,7 +46,12 @@ def test_a_fitted_model_writes_a_page_about_its_blocks(tmp_path):
     plan = plan_of(model)
     plan.report(tmp_path / "page.html", "My model")
     text = (tmp_path / "page.html").read_text()
-    assert "My model" in text and all(name in text for name in plan.choices) and "with memory for everything" in text
+    assert (
+        "My model" in text
+        and all(name in text for name in plan.choices)
+        and "with memory for everything" in text
+        and "recompute for all" in text
+    )
     assert plan.explain().splitlines()[0].split(":")[0].replace("'", "&#x27;") in plan._repr_html_()
 
 
@@ -98,14 +101,6 @@ def test_the_planners_choices_give_the_bits_of_the_plain_model(kind, part):
     assert set(plan.choices.values()) != {"keep"}
 
 
-def test_with_enough_memory_everything_is_kept():
-    model, x = problem(Transformer)
-    fit(model, AMPLE)
-    step(model, x)
-    step(model, x)
-    assert set(plan_of(model).choices.values()) == {"keep"}
-
-
 def test_without_a_host_nothing_moves():
     most, least = needs(Transformer)
     model, x = problem(Transformer)
@@ -126,17 +121,6 @@ def test_no_more_moves_than_the_host_has_whatever_the_budget_allows(monkeypatch,
             step(model, x)
     assert plan_of(model).foreseen.moved <= 20_000 and plan_of(model).metrics.peak["host"] <= 20_000
     assert "allows 1GB of the host, of which 20kB are there" in caplog.text
-
-
-def test_what_moves_is_what_the_plan_says():
-    model, x = problem(Transformer)
-    fit(model, AMPLE, choice="offload")
-    step(model, x)
-    step(model, x)
-    before = plan_of(model).metrics.moved["down 1"]
-    step(model, x)
-    moved = plan_of(model).metrics.moved["down 1"] - before
-    assert moved == pytest.approx(plan_of(model).foreseen.moved, rel=0.02)  # small tensors stay
 
 
 def test_saved_bytes_on_the_device_follow_the_plan():
@@ -205,21 +189,6 @@ def test_costly_operations_run_again_only_where_their_outputs_are_not_kept(choic
     assert counting.count == again  # the last of a block's four is not run again: all has been saved by then
 
 
-def test_optimizer_and_training_go_on_as_before():
-    model, x = problem(Residual)
-    plain, _ = problem(Residual)
-    fit(model, AMPLE, choice="recompute")
-    losses = []
-    for net in (model, plain):
-        optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
-        losses.append([])
-        for _ in range(4):
-            losses[-1].append(step(net, x)[0].item())
-            optimizer.step()
-    assert losses[0] == losses[1]
-    assert model.state_dict().keys() == plain.state_dict().keys()
-
-
 @pytest.mark.parametrize("choice", [None, "recompute", "offload", "keep costly, recompute the rest"])
 def test_autocast(choice):
     model, x = problem(Transformer)
@@ -274,42 +243,6 @@ def test_a_model_under_ddp(tmp_path):
         distributed.destroy_process_group()
 
 
-def test_shapes_that_change_get_plans_of_their_own():
-    model, _ = problem(Transformer)
-    plain, _ = problem(Transformer)
-    fit(model, Budget(device="1MB", host="1GB"))
-    for length in (16, 16, 5, 5, 30, 16, 5, 30):
-        x = torch.randn(4, length, 8)
-        assert equal(step(model, x), step(plain, x))
-
-
-@pytest.mark.parametrize("left_out", [1, 3])
-def test_a_model_that_takes_another_path_is_measured_anew(left_out):
-    class Skipping(Transformer):
-        skip = False
-
-        def forward(self, x):
-            x = self.first(x)
-            for number, block in enumerate(self.blocks):
-                if not (self.skip and number == left_out):
-                    x = block(x)
-            return self.last(x).square()
-
-    torch.manual_seed(0)
-    model, plain = Skipping(), Skipping()
-    plain.load_state_dict(model.state_dict())
-    x = torch.randn(4, 16, 8)
-    fit(model, AMPLE, choice="offload")
-    for skip in (False, False, True, True, True, False, False, False, False, False, True, False):
-        model.skip = plain.skip = skip
-        for net in (model, plain):
-            net.zero_grad()
-            torch.manual_seed(7)
-            net(x).mean().backward()
-        for one, other in zip(model.parameters(), plain.parameters(), strict=True):
-            assert (one.grad is None and other.grad is None) or torch.equal(one.grad, other.grad)
-
-
 def test_without_gradients_nothing_is_done():
     model, x = problem(Transformer)
     fit(model, AMPLE, choice="recompute")
@@ -331,67 +264,6 @@ def test_an_error_in_a_block_leaves_the_model_usable():
         with pytest.raises(RuntimeError):
             step(model, x[..., :3])
         assert equal(step(model, x), step(plain, x))
-
-
-def test_several_models():
-    one, x = problem(Transformer)
-    other, y = problem(Residual)
-    fit(one, AMPLE, choice="offload")
-    fit(other, AMPLE, choice="recompute")
-    plain_one, plain_other = problem(Transformer)[0], problem(Residual)[0]
-    for _ in range(3):
-        assert equal(step(one, x), step(plain_one, x))
-        assert equal(step(other, y), step(plain_other, y))
-
-
-def test_a_block_with_several_names_is_one_block():
-    class Tied(nn.Module):
-        def __init__(self):
-            super().__init__()
-            blocks = [MLP(), MLP()]
-            self.encoder, self.decoder = nn.ModuleList(blocks), nn.ModuleList(blocks)
-
-        def forward(self, x):
-            for block in (*self.encoder, *self.decoder):
-                x = block(x)
-            return x
-
-    model = Tied()
-    plain = copy.deepcopy(model)
-    assert [name for name, _ in find(model)] == ["encoder.0", "encoder.1"]
-    x = torch.randn(32, 8)
-    for blocks in (None, ["encoder.0", model.decoder[0], "decoder.1", "encoder.1"]):
-        fit(model, AMPLE, choice="recompute", blocks=blocks)
-        for _ in range(2):
-            assert equal(step(model, x), step(plain, x))
-        assert len(plan_of(model).choices) == 4
-        unfit(model)
-        assert all("forward" not in vars(block) for block in model.encoder)
-        assert equal(step(model, x), step(plain, x))
-
-
-def test_a_block_that_is_found_inside_another_is_part_of_it():
-    class Outer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = MLP()
-
-    model = nn.Module()
-    model.first, model.second = Outer(), Outer()
-    model.also = model.first.inner
-    assert [name for name, _ in find(model)] == ["first", "second"]
-
-
-@pytest.mark.parametrize("whole", [False, True])
-def test_a_fitted_model_that_nobody_holds_is_gone(whole):
-    model, x = nn.Sequential(MLP(), MLP()), torch.randn(32, 8)
-    fit(model, AMPLE, blocks=[model] if whole else None)
-    for _ in range(2):
-        step(model, x)
-    alive = ref(model)
-    del model
-    gc.collect()
-    assert alive() is None
 
 
 def test_a_model_that_is_given_back_is_gone_as_soon_as_nobody_holds_it():
@@ -423,9 +295,6 @@ COPIED = {
     "torch.save": saved_and_loaded,
     "AveragedModel": lambda module: torch.optim.swa_utils.AveragedModel(module).module,
 }
-
-
-OURS = {"forward", "_forebay", "__reduce_ex__", "_replicate_for_data_parallel"}
 
 
 @pytest.mark.parametrize("copied", COPIED.values(), ids=COPIED)
@@ -490,13 +359,6 @@ def test_a_plan_with_choices_that_cannot_be_is_refused_at_once(plan):
         fit(problem(Transformer)[0], "1GB", plan=plan)
 
 
-def test_a_forward_of_its_own_is_copied_as_it_is():
-    model, _ = pair(MLP)
-    model[0].forward = torch.tanh
-    fit(model, AMPLE, blocks=["0", "1"])
-    assert copy.deepcopy(model)[0].forward is torch.tanh
-
-
 def test_a_class_that_copies_its_attributes_by_itself_is_refused():
     class Copying(MLP):
         def __deepcopy__(self, memo):
@@ -531,12 +393,6 @@ def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
         assert len(_of(model).session._profiles._profiles) <= 2
 
 
-def test_an_encoding_takes_no_more_memory_than_its_bytes():
-    mover, codec = mover_for(torch.device("cpu"), None), get("bounded:1e-2")
-    payload, size = mover.encode(codec, torch.linspace(0, 1, 10_000))
-    assert payload.nbytes() == size < codec.max_bytes((10_000,), np.dtype("float32"))
-
-
 def test_unfit_gives_the_model_back():
     model, x = problem(Transformer)
     plain, _ = problem(Transformer)
@@ -553,36 +409,6 @@ def test_unfit_gives_the_model_back():
     with pytest.raises(PlanError, match="is not fitted"):
         plan_of(model)
     fit(model, AMPLE)
-
-
-def test_a_budget_in_which_nothing_works_says_what_would():
-    model, x = problem(Transformer)
-    fit(model, Budget(device="20kB", host="1GB"))
-    step(model, x)
-    with pytest.raises(BudgetError, match=r"does not fit .* lacks about"):
-        step(model, x)
-
-
-def test_a_plan_explains_itself():
-    model, x = problem(Transformer)
-    fit(model, Budget(device="300kB", host="1GB"))
-    for _ in range(8):
-        step(model, x)
-    explanation = plan_of(model).explain()
-    assert "4 blocks" in explanation and "recompute for all" in explanation and "measured" in explanation
-    assert "keep for all" in explanation and "does not fit" in explanation
-
-
-@pytest.mark.parametrize(
-    ("kind", "names"),
-    [
-        (Transformer, [f"blocks.{n}" for n in range(4)]),
-        (Residual, [f"stage.{n}" for n in range(4)]),
-        (UNet, ["down1", "down2", "bottom", "up2", "up1"]),
-    ],
-)
-def test_blocks_are_the_outermost_modules_that_repeat(kind, names):
-    assert [name for name, _ in find(problem(kind)[0])] == names
 
 
 class Half(nn.Module):
@@ -607,42 +433,6 @@ class OfHalves(nn.Module):
         return self.second(self.first(x)) * 0.5
 
 
-def test_a_few_blocks_that_are_made_of_blocks_are_found_by_these():
-    halves = [f"{n}.{half}" for n in range(8) for half in ("first", "second")]
-    assert [name for name, _ in find(nn.Sequential(*(OfHalves() for _ in range(8))))] == halves
-    model, plain = pair(OfHalves)
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
-    assert list(plan_of(model).choices) == halves[:6]
-
-
-def test_blocks_are_found_whole_where_they_are_many_or_have_more_than_blocks():
-    many = nn.Sequential(*(OfHalves() for _ in range(9)))
-    assert [name for name, _ in find(many)] == [str(n) for n in range(9)]
-    for more in (lambda: nn.LayerNorm(8), lambda: nn.ModuleList([MLP()]), lambda: nn.Parameter(torch.ones(8))):
-        assert [name for name, _ in find(nn.Sequential(OfHalves(more()), OfHalves(more())))] == ["0", "1"]
-    compiled = nn.Sequential(OfHalves(), OfHalves())
-    compiled[0].compile(backend="eager")
-    assert [name for name, _ in find(compiled)] == ["0", "1.first", "1.second"]
-    shared = nn.Sequential(OfHalves(), OfHalves(), OfHalves())
-    shared[1].first = shared[0].first
-    shared[2].first.inner = shared[0].second
-    assert [name for name, _ in find(shared)] == ["0", "1", "2"]
-
-
-def test_blocks_that_are_made_of_several_of_one_kind_are_found_whole():
-    model = nn.Sequential(*(OfHalves(second=Half) for _ in range(3)))
-    assert [name for name, _ in find(model)] == ["0", "1", "2"]
-
-
-def test_a_part_that_blocks_share_is_found_by_its_first_name():
-    model = nn.Sequential(OfHalves(), OfHalves())
-    model[1].second = model[0].second
-    assert [name for name, _ in find(model)] == ["0.first", "0.second", "1.first"]
-
-
 class Stack(nn.Module):
     """Blocks in a row, with something in front of them and behind."""
 
@@ -655,28 +445,6 @@ class Stack(nn.Module):
         for block in self.row:
             x = block(x)
         return self.norm(x)
-
-
-def test_an_encoder_and_a_decoder_are_opened():
-    names = [f"{n}.{one}" for n in range(2) for one in ("front.0", *(f"row.{k}" for k in range(3)))]
-    for row in (nn.ModuleList, lambda several: nn.Sequential(*several)):
-        assert [name for name, _ in find(nn.Sequential(Stack(row=row), Stack(row=row)))] == names
-    model, plain = nn.Sequential(Stack(), Stack()), nn.Sequential(Stack(), Stack())
-    plain.load_state_dict(model.state_dict())
-    fit(model, Budget(device="60kB", host="1MB"))
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
-    assert list(plan_of(model).choices) == names
-
-
-def test_others_are_not():
-    many = nn.Sequential(*(Stack() for _ in range(5)))
-    assert [name for name, _ in find(many)] == [str(n) for n in range(5)]
-    assert [name for name, _ in find(nn.Sequential(Stack(1), Stack(1)))] == ["0", "1"]
-    model = nn.Sequential(Stack(), Stack())
-    model[0].compile(backend="eager")
-    assert [name for name, _ in find(model)][:2] == ["0", "1.front.0"]
 
 
 def stem(*more, first=None):
@@ -698,48 +466,104 @@ class Stemmed(nn.Module):
         return self.head(self.blocks(self.stem(x[:, None]).mean(1)))
 
 
-HALVES = [f"blocks.{n}" for n in range(3)]
+def compiled_first(*blocks):
+    blocks[0].compile(backend="eager")
+    return nn.Sequential(*blocks)
 
 
-def test_rows_of_torchs_own_layers_beside_blocks_are_blocks():
-    assert [name for name, _ in find(Stemmed())] == [*HALVES, "stem"]
-    inner = Stemmed(lambda: nn.Sequential(OwnRow(nn.Conv1d(1, 1, 1), nn.ReLU()), stem()), stem)
-    assert [name for name, _ in find(inner)] == [*HALVES, "stem.1", "head"]
+def sharing():
+    model = nn.Sequential(OfHalves(), OfHalves(), OfHalves())
+    model[1].first, model[2].first.inner = model[0].first, model[0].second
+    return model
+
+
+def sharing_a_part():
+    model = nn.Sequential(OfHalves(), OfHalves())
+    model[1].second = model[0].second
+    return model
+
+
+def named_again():
+    """The stem by another name, and in a part that holds the whole."""
     model = Stemmed()
-    model.again = nn.ModuleList([model.stem, model])  # by another name, and in a part that holds the whole
-    assert [name for name, _ in find(model)] == [*HALVES, "stem"]
-    model, plain = Stemmed(lambda: stem(nn.BatchNorm1d(4))), Stemmed(lambda: stem(nn.BatchNorm1d(4)))
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
-        assert torch.equal(model.stem[2].running_mean, plain.stem[2].running_mean)
-    assert list(plan_of(model).choices) == ["stem", *HALVES]
+    model.again = nn.ModuleList([model.stem, model])
+    return model
 
 
-def test_others_beside_blocks_are_not():
-    compiled = stem()
-    compiled.compile(backend="eager")
-    alone, own = nn.Sequential(nn.Conv1d(1, 4, 1)), OwnRow(nn.Conv1d(1, 4, 1), nn.ReLU())
-    lazy, frozen = stem(first=nn.LazyConv1d(4, 1)), stem(nn.BatchNorm1d(4))
-    frozen[0].requires_grad_(False)
-    for one in (compiled, torch.compile(stem(), backend="eager"), alone, own, lazy, frozen):
-        assert [name for name, _ in find(Stemmed(lambda one=one: one))] == HALVES
+def frozen():
+    row = stem(nn.BatchNorm1d(4))
+    row[0].requires_grad_(False)
+    return row
+
+
+def with_a_part_of_a_block():
     model = Stemmed()
     model.stem.append(model.blocks[0].norm)
-    assert [name for name, _ in find(model)] == HALVES
-    assert not find(stem())
+    return model
+
+
+def several(count, make):
+    return nn.Sequential(*(make() for _ in range(count)))
+
+
+HALVES = [f"blocks.{n}" for n in range(3)]
+ROWS = [f"{n}.{one}" for n in range(2) for one in ("front.0", *(f"row.{k}" for k in range(3)))]
+FOUND = {
+    "outermost that repeat": (Transformer, [f"blocks.{n}" for n in range(4)]),
+    "in a sequence": (Residual, [f"stage.{n}" for n in range(4)]),
+    "here and there": (UNet, ["down1", "down2", "bottom", "up2", "up1"]),
+    "halves": (lambda: several(8, OfHalves), [f"{n}.{half}" for n in range(8) for half in ("first", "second")]),
+    "many": (lambda: several(9, OfHalves), [str(n) for n in range(9)]),
+    "more than halves": (lambda: several(2, lambda: OfHalves(nn.LayerNorm(8))), ["0", "1"]),
+    "a list besides": (lambda: several(2, lambda: OfHalves(nn.ModuleList([MLP()]))), ["0", "1"]),
+    "a parameter besides": (lambda: several(2, lambda: OfHalves(nn.Parameter(torch.ones(8)))), ["0", "1"]),
+    "two of one kind": (lambda: several(3, lambda: OfHalves(second=Half)), ["0", "1", "2"]),
+    "one is compiled": (lambda: compiled_first(OfHalves(), OfHalves()), ["0", "1.first", "1.second"]),
+    "parts of others": (sharing, ["0", "1", "2"]),
+    "a part of both": (sharing_a_part, ["0.first", "0.second", "1.first"]),
+    "encoder and decoder": (lambda: several(2, Stack), ROWS),
+    "these as sequences": (lambda: several(2, lambda: Stack(row=lambda row: nn.Sequential(*row))), ROWS),
+    "many stacks": (lambda: several(5, Stack), [str(n) for n in range(5)]),
+    "stacks of one": (lambda: several(2, lambda: Stack(1)), ["0", "1"]),
+    "a compiled stack": (lambda: compiled_first(Stack(), Stack()), ["0", *ROWS[4:]]),
+    "a stem": (Stemmed, [*HALVES, "stem"]),
+    "stem and head": (
+        lambda: Stemmed(lambda: nn.Sequential(OwnRow(*stem()), stem()), stem),
+        [*HALVES, "stem.1", "head"],
+    ),
+    "a stem with other names": (named_again, [*HALVES, "stem"]),
+    "a compiled stem": (lambda: Stemmed(lambda: torch.compile(stem(), backend="eager")), HALVES),
+    "a stem of one layer": (lambda: Stemmed(lambda: nn.Sequential(nn.Conv1d(1, 4, 1))), HALVES),
+    "a stem of its own kind": (lambda: Stemmed(lambda: OwnRow(*stem())), HALVES),
+    "a lazy stem": (lambda: Stemmed(lambda: stem(first=nn.LazyConv1d(4, 1))), HALVES),
+    "a frozen stem": (lambda: Stemmed(frozen), HALVES),
+    "a stem with a part of a block": (with_a_part_of_a_block, HALVES),
+    "a stem alone": (stem, []),
+}
+
+
+@pytest.mark.parametrize("make", FOUND.values(), ids=FOUND)
+def test_blocks_are_found(make):
+    model, names = make[0](), make[1]
+    assert [name for name, _ in find(model)] == names
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        (lambda: several(3, OfHalves), [f"{n}.{half}" for n in range(3) for half in ("first", "second")]),
+        (lambda: several(2, Stack), ROWS),
+        (lambda: Stemmed(lambda: stem(nn.BatchNorm1d(4))), ["stem", *HALVES]),
+    ],
+    ids=["halves", "stacks", "stem"],
+)
+def test_models_train_as_they_did_whatever_is_found(kind, names):
+    assert list(plan_of(trains_alike(kind, "recompute")).choices) == names
 
 
 @pytest.mark.parametrize("first", [nn.Dropout(0.2, inplace=True), nn.ReLU(inplace=True)], ids=["dropout", "relu"])
 def test_a_head_that_changes_what_it_is_given_is_none(first):
-    model, plain = (Stemmed(last=lambda: nn.Sequential(first, nn.Linear(8, 2))) for _ in range(2))
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE)
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
+    trains_alike(lambda: Stemmed(last=lambda: nn.Sequential(copy.deepcopy(first), nn.Linear(8, 2))))
 
 
 def test_what_cannot_work_is_refused_at_once():

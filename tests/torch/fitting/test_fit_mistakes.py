@@ -12,23 +12,15 @@ from tests.torch.models import deterministic as deterministic
 from torch import nn
 
 from forebay import Budget
-from forebay.errors import BudgetError, CodecError, PlanError
+from forebay.errors import BudgetError, PlanError
 from forebay.torch import fit, offload, plan_of, unfit
 from forebay.torch.fit import _of
-from forebay.torch.fitting.blocks import find
 
 
 @pytest.mark.parametrize("model", [None, Transformer, "model"])
 def test_what_is_no_module_is_refused(model):
     with pytest.raises(PlanError, match=r"takes a torch\.nn\.Module"):
         fit(model, AMPLE)
-
-
-def test_a_model_that_was_compiled_as_a_whole_is_refused():
-    model, _ = problem(Transformer)
-    compiled = torch.compile(model, backend="eager")
-    with pytest.raises(PlanError, match=r"compile these instead \(block\.compile\(\)"):
-        fit(compiled, AMPLE)
 
 
 def test_blocks_that_are_not_found_are_described():
@@ -55,13 +47,6 @@ def test_what_was_compiled_around_blocks_is_refused_wherever_it_is(compiled):
         compiled(model)
     with pytest.raises(PlanError, match="was compiled as a whole"):
         fit(model, AMPLE)
-
-
-def test_a_single_part_that_is_compiled_is_no_block():
-    model, _ = problem(Transformer)
-    stem = torch.compile(Drawing(lambda: 1.0), backend="eager")
-    assert [name for name, _ in find(nn.Sequential(stem, *model.blocks))] == ["1", "2", "3", "4"]
-    assert [name for name, _ in find(nn.Sequential(stem, Drawing(lambda: 1.0)))] == ["0", "1"]
 
 
 @pytest.mark.parametrize("wrap", [nn.ModuleList, lambda blocks: nn.Sequential(*blocks)])
@@ -114,12 +99,6 @@ def test_no_disk_and_a_device(use):
         use(Budget(device="1MB", disk="1GB"))
     with pytest.raises(BudgetError, match="needs the bytes of the device"):
         use(Budget(host="1MB"))
-
-
-@pytest.mark.parametrize("codec", [torch.float16, ["cast:float16"]])
-def test_what_names_no_codec_is_refused(codec):
-    with pytest.raises(CodecError, match="named by a string"):
-        fit(problem(Transformer)[0], AMPLE, codec=codec)
 
 
 def test_a_budget_that_one_choice_does_not_fit_in_says_which():

@@ -53,9 +53,10 @@ def test_a_predicted_step_takes_as_long_as_whole_ones_do(choice, clock):
     taken = [step(model, clock) for _ in range(SETTLED_AFTER)]
     plan = plan_of(model)
     assert set(plan.choices.values()) == {choice}
-    assert plan.seconds == plan.measured == pytest.approx(taken[-1])
+    assert plan.measured == taken[-1]
+    assert plan.seconds == pytest.approx(taken[-1], rel=0.02)  # what is in front of the first block is not measured
     assert {name: seconds for name, seconds, _ in plan.alternatives()}[choice] == plan.seconds
-    assert "(1.00 times" in plan.explain()
+    assert "measured  " in plan.explain()
 
 
 @pytest.mark.parametrize("budget", ["3300B", "4300B", "5300B"])
@@ -66,19 +67,6 @@ def test_the_fastest_of_the_plans_that_were_run_stays(budget, clock, monkeypatch
     fit(model, Budget(device=budget, host="1MB"), blocks=NAMES)
     taken = [step(model, clock, 64) for _ in range(SETTLED_AFTER + 2)]
     assert taken[1] > taken[-1] == min(taken)
-
-
-def test_seconds_of_waiting_for_copies_are_none_of_the_blocks(clock, monkeypatch):
-    wait_for_copies(monkeypatch, clock, 100)
-    model = Net(clock)
-    for block in model.blocks:
-        block.seconds = block.seconds[:1]
-    fit(model, AMPLE, blocks=NAMES, choice="offload")
-    for _ in range(SETTLED_AFTER):
-        step(model, clock, 64)
-    plan = plan_of(model)
-    assert plan.metrics.moved["down 1"] and plan.measured > 400
-    assert plan.seconds == pytest.approx(3 * (1 + 2 + 5 + 3 + 5 + 3))
 
 
 def test_the_first_iteration_with_a_plan_teaches_nothing(clock):
@@ -108,7 +96,7 @@ def test_all_passes_of_a_step_are_measured(clock):
     for _ in range(SETTLED_AFTER):
         for output in reversed(model(torch.ones(8, 4))):
             output.sum().backward()
-    assert plan_of(model).measured == plan_of(model).seconds == pytest.approx(3 * (5 + 3 + 5 + 3))
+    assert plan_of(model).measured == pytest.approx(plan_of(model).seconds) == pytest.approx(3 * (5 + 3 + 5 + 3))
 
 
 @pytest.mark.parametrize("passes", ["no backward pass", "errors"])
@@ -211,6 +199,25 @@ def test_blocks_that_are_left_out_by_chance_are_planned_by_block(seed):
         for one, other in zip_parameters(model, plain):
             assert one.grad is other.grad is None or torch.equal(one.grad, other.grad)
     assert sum(again[-20:]) <= 1  # by then all of them are known
+
+
+def test_blocks_that_are_left_out_while_others_are_measured_anew_stay_known():
+    class Dropping(nn.Module):
+        ran, rows = (0, 1, 2), 1
+
+        def __init__(self):
+            super().__init__()
+            self.blocks = nn.ModuleList(MLP() for _ in range(3))
+
+        def forward(self, x):
+            for number in self.ran:
+                x = self.blocks[number](x.repeat(self.rows, 1) if number == 2 else x)
+            return x
+
+    model, whole = fit(Dropping(), AMPLE), (0, 1, 2)
+    for model.ran, model.rows in [(whole, 1), (whole, 1), (whole, 2), (whole, 2), ((0, 2), 1), (whole, 1)]:
+        model(torch.ones(8, 8)).sum().backward()
+    assert len(plan_of(model).choices) == 3
 
 
 def test_with_blocks_left_out_in_every_step_a_plan_stays_by_step_eight_too(clock):

@@ -10,11 +10,10 @@ import torch
 from torch import nn
 
 from forebay import Budget
-from forebay.errors import BudgetError, CodecError
+from forebay.errors import BudgetError
 from forebay.torch import offload, release
 from forebay.torch.offload import _call_sites
 from forebay.torch.offloading import keeper as keeper_module
-from forebay.torch.offloading.order import to_move
 
 HOST = "100MB"
 
@@ -107,17 +106,6 @@ def test_a_with_statement_in_a_loop_learns_as_an_object_does():
     assert saved.metrics.moved == made_before.metrics.moved and saved.metrics.misses == made_before.metrics.misses
 
 
-def test_nothing_of_an_iteration_is_left_when_its_graph_is_gone():
-    net, x = problem()
-    saved = offload(Budget(device=20_000, host=HOST), min_bytes=0)
-    with saved:
-        gradients(net, x)
-    gc.collect()
-    store = keepers()[0].store
-    store.collect()
-    assert store.held == 0 and store.mover.room.used == 0
-
-
 def test_views_of_one_storage_are_kept_once():
     x = torch.ones(1000, requires_grad=True)
     with offload(Budget(device=0, host=HOST), min_bytes=0) as saved:
@@ -125,6 +113,16 @@ def test_views_of_one_storage_are_kept_once():
         (y[:500].exp() * y[500:].exp() * y.view(2, 500)[0].sin()).sum()
     total = saved.metrics.moved["down 1"]
     assert total == 4000 + 2 * 2000 + 2 * 2000  # y once; both exp; the product of these, and the sine
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_what_others_hold_is_not_fetched_a_second_time(held):
+    with offload(Budget(device=0, host=HOST), min_bytes=0) as saved:
+        y = torch.ones(1000, requires_grad=True).exp()
+        z = y.sin().sum()
+        y = y if held else None
+        z.backward()
+    assert saved.metrics.moved["down 1"] == 4000 and saved.metrics.moved["up 1"] == (0 if held else 4000)
 
 
 @pytest.mark.parametrize("wanted", [True, False])
@@ -176,15 +174,6 @@ def test_several_backward_passes_with_retain_graph(device):
     assert equal(first, expected) and equal(second, expected) and equal(third, expected)
 
 
-def test_a_second_backward_without_retain_graph_raises_as_in_autograd():
-    x = torch.ones(100, requires_grad=True)
-    with offload(Budget(device=0, host=HOST), min_bytes=0):
-        y = x.exp().sum()
-    y.backward()
-    with pytest.raises(RuntimeError, match="second time"):
-        y.backward()
-
-
 def test_double_backward_works():
     def second(x):
         (g,) = torch.autograd.grad((x.exp() * x.sin()).sum(), x, create_graph=True)
@@ -214,17 +203,6 @@ def test_graphs_of_two_iterations_may_be_alive_at_once():
     assert equal(found[1], torch.autograd.grad(other, parameters))
 
 
-def test_shapes_that_change_are_learned_anew():
-    net, _ = problem()
-    saved = offload(Budget(device=10_000, host=HOST), min_bytes=0)
-    for batch in (2, 2, 5, 5, 1, 2):
-        torch.manual_seed(batch)
-        x = torch.randn(batch, 3, 8, 8)
-        with saved:
-            found = gradients(net, x)
-        assert equal(found, gradients(net, x.detach()))
-
-
 def test_what_fits_is_let_through_until_it_no_longer_does():
     net, _ = problem()
     saved = offload(Budget(device=200_000, host=HOST), min_bytes=0)
@@ -252,23 +230,6 @@ def test_what_is_let_through_is_counted_though_addresses_come_again():
             chain(100)  # its storages are gone, and their addresses free, before the next are made
             chain(size).backward()
     assert saved.metrics.moved["down 1"] >= 3_000_000
-
-
-def test_what_is_let_through_and_gone_is_no_longer_counted():
-    x = torch.ones(10_000, requires_grad=True)
-    saved = offload(Budget(device=250_000, host=HOST), min_bytes=0)
-    for dropped in (0, 0, 5):
-        with saved:
-            for _ in range(dropped):
-                x.tanh().tanh().tanh().tanh().sum()
-            x.tanh().tanh().tanh().tanh().sum().backward()
-    assert saved.metrics.moved["down 1"] == 0
-
-
-def test_an_error_inside_leaves_autograd_as_it_was():
-    with pytest.raises(ZeroDivisionError), offload(Budget(device=0, host=HOST), min_bytes=0):
-        (torch.ones(10, requires_grad=True).exp()) / (1 // 0)
-    assert equal(gradients(*problem()), gradients(*problem()))
 
 
 def test_no_grad_costs_nothing():
@@ -302,14 +263,6 @@ def test_types_that_a_codec_does_not_take_move_as_they_are():
     assert torch.equal(x.grad, plain.grad) and not saved.metrics.ratios
 
 
-def test_autocast():
-    net, x = problem()
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        expected = gradients(*problem())
-        with offload(Budget(device=0, host=HOST), min_bytes=0):
-            assert equal(gradients(net, x), expected)
-
-
 def test_a_full_host_is_refused_with_the_numbers():
     net, x = problem()
     with offload(Budget(device=1000, host=2000), min_bytes=0), pytest.raises(BudgetError, match="host budget of 2kB"):
@@ -327,14 +280,6 @@ def test_a_host_that_has_less_than_the_budget_allows_is_refused_with_both(monkey
         net(x)
     assert saved.metrics.peak["host"] <= 2000
     assert equal(gradients(net, x), gradients(*problem()))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error"), [({"budget": Budget(host="1GB")}, BudgetError), ({"budget": 1, "codec": "no"}, CodecError)]
-)
-def test_what_cannot_work_is_refused_at_once(arguments, error):
-    with pytest.raises(error):
-        offload(**arguments)
 
 
 def test_a_host_budget_that_is_not_named_is_found_once_and_its_slab_kept(monkeypatch):
@@ -373,14 +318,6 @@ def test_places_used_long_ago_are_forgotten(monkeypatch):
     assert len(keepers()) == 3
 
 
-def test_tensors_of_the_host_move_where_there_is_a_gpu_too(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    net, x = problem()
-    with offload(Budget(device=4000, host=HOST), min_bytes=0) as saved:
-        assert equal(gradients(net, x), gradients(*problem()))
-    assert saved.metrics.moved["up 1"] > 0
-
-
 def test_numbers_stay():
     x = torch.ones((), requires_grad=True)
     with offload(Budget(device=0, host=HOST), min_bytes=0) as saved:
@@ -395,14 +332,6 @@ def test_a_loop_inside_of_one_with_statement_learns():
         for _ in range(5):
             assert equal(gradients(net, x), expected)
     assert saved.metrics.misses <= 2 * 5
-
-
-def test_a_loop_that_fits_is_let_through_in_one_with_statement():
-    net, x = problem()
-    with offload(Budget(device=200_000, host=HOST), min_bytes=0) as saved:
-        for _ in range(12):
-            gradients(net, x)
-    assert not saved.metrics.moved["down 1"]
 
 
 def test_what_a_backward_pass_saves_is_no_new_iteration():
@@ -480,16 +409,6 @@ def test_threads_that_have_ended_keep_no_host_memory():
     with saved:
         x.tanh().sum().backward()
     assert [owner for _, owner in saved._keepers] == [threading.get_ident()]
-
-
-def test_no_smaller_set_of_those_used_last_would_do():
-    sizes, order = [3, 5, 2, 8, 1], [4, 3, 2, 1, 0]
-    for budget in range(20):
-        moved = to_move(sizes, order, budget)
-        assert sum(sizes) - sum(sizes[n] for n in moved) <= budget
-        if moved:
-            spared = min(moved, key=order.index)
-            assert sum(sizes) - sum(sizes[n] for n in moved) + sizes[spared] > budget
 
 
 gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")

@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from tests.torch.models import AMPLE, EXACT, MLP, Residual, Transformer, equal, pair, problem, step
+from tests.torch.models import AMPLE, EXACT, MLP, Residual, Transformer, equal, of, pair, problem, step, trains_alike
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 
-from forebay.torch import fit
+from forebay.torch import fit, plan_of
 from forebay.torch.replay import module_state
 
 
@@ -104,43 +104,6 @@ def test_a_block_that_differentiates_inside_its_own_forward_is_refused(how):
     fit(model, AMPLE)
     with pytest.raises(RuntimeError, match=r"differentiates inside its own forward: leave it out with blocks=\.\.\."):
         step(model, x)  # the first iteration recomputes, whatever comes then
-
-
-def test_buffers_that_a_block_counts_with_change_once():
-    class Counting(MLP):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("calls", torch.zeros(()))
-
-        def forward(self, x):
-            self.calls += 1
-            return super().forward(x) * self.calls
-
-    model, plain = nn.Sequential(Counting(), Counting()), nn.Sequential(Counting(), Counting())
-    plain.load_state_dict(model.state_dict())
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for _ in range(4):
-        assert equal(step(model, x), step(plain, x))
-    assert model[0].calls == 4
-
-
-@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest", None])
-def test_a_buffer_that_a_block_assigns_anew_changes_once(choice):
-    class Averaging(MLP):
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("mean", torch.ones(8))
-
-        def forward(self, x):
-            self.mean = 0.5 * self.mean + 0.5 * x.detach().mean(0)
-            return super().forward(x * self.mean)
-
-    model, plain = pair(Averaging)
-    fit(model, AMPLE, choice=choice)
-    x = torch.randn(32, 8)
-    for _ in range(3):
-        assert equal(step(model, x), step(plain, x))
 
 
 def test_parameters_lent_for_a_call_are_those_of_its_second_run_too():
@@ -243,14 +206,16 @@ def test_a_second_run_is_in_the_mode_of_the_first():
     assert equal(*found)
 
 
-def test_a_block_that_depends_on_something_else_is_refused():
-    class Fickle(MLP):
-        runs = 0
+@pytest.mark.parametrize("choice", ["recompute", None])
+def test_a_block_that_scales_its_parameters_as_it_runs_is_kept(choice):
+    class Looking(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.inner = nn.Embedding(10, 8, max_norm=0.5), MLP()
 
         def forward(self, x):
-            Fickle.runs += 1
-            return super().forward(x) if Fickle.runs <= 3 else torch.exp(x)  # not when they are run again
+            return self.inner(x + self.table(torch.arange(32) % 10))
 
-    model = fit(nn.Sequential(Fickle(), Fickle(), Fickle()), AMPLE)
-    with pytest.raises(RuntimeError, match="depend on nothing but its inputs"):
-        model(torch.randn(4, 8)).sum().backward()
+    with pytest.warns(UserWarning, match=r"block \(0\) scales rows of its parameters as it runs"):
+        model = trains_alike(of(Looking), choice)
+    assert set(plan_of(model).choices.values()) == {"keep"}

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from tests.torch.cases import crossed, mostly_slow
-from tests.torch.models import AMPLE, EXACT, MLP, check_as_plain, equal, step
+from tests.torch.models import AMPLE, EXACT, MLP, equal, step, trains_alike
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -106,7 +106,7 @@ CONTAINERS = {
 
 @pytest.mark.parametrize(("make", "choice"), crossed(CONTAINERS, EXACT))
 def test_containers_are_as_the_first_run_found_them(make, choice):
-    check_as_plain(make, choice)
+    trains_alike(make, choice)
 
 
 @pytest.mark.parametrize("make", mostly_slow(CONTAINERS, "cache", "list"))
@@ -253,8 +253,8 @@ def test_functions_that_hold_nothing_are_plain_values():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for call in (torch.tanh, nn.functional.relu, lambda x: 2 * x):
-            check_as_plain(of(call), "recompute")
+            trains_alike(of(call), "recompute")
 
 
 def test_what_others_have_set_on_a_tensor_is_there():
-    check_as_plain(lambda: Given(Marked, marked), "recompute")
+    trains_alike(lambda: Given(Marked, marked), "recompute")

@@ -1,6 +1,5 @@
 """Blocks with hidden state: a second run would compute other values, so they are kept, by name, with one warning."""
 
-import itertools
 import random
 import warnings
 from collections import deque
@@ -154,22 +153,6 @@ def test_a_block_that_is_met_after_the_measuring_iterations_is_not_run_again_uns
                 assert one.grad is None or torch.equal(one.grad, other.grad), number
 
 
-def test_what_a_block_keeps_where_nobody_looks_is_told_of_the_iteration_too():
-    calls = []
-
-    class Listing(MLP):
-        def forward(self, x):
-            calls.append(x)
-            return super().forward(x * len(calls))
-
-    model = mixed(Listing)
-    fit(model, AMPLE, blocks=["0", "1", "2"])
-    with pytest.warns(UserWarning, match="not those of the plain model"):
-        step(model, torch.randn(32, 8))
-    step(model, torch.randn(32, 8))
-    assert plan_of(model).choices["1"] == "keep"
-
-
 @pytest.mark.parametrize("choice", [None, "recompute"])
 @pytest.mark.parametrize("ahead", [0, 1], ids=["an object", "a closure"])
 def test_what_only_shows_in_what_a_block_gives_is_told_where_nobody_can_put_it_back(ahead, choice):
@@ -248,66 +231,50 @@ def test_what_is_kept_is_part_of_the_plan():
 # State that shows later than in the iteration that measures.
 
 
-class Late(MLP):
-    """Depends on nothing else in its first calls, which are those of the iteration that measures and a few more."""
+def late(change, counts=False):
+    """Make a kind of blocks whose first calls, those of the iteration that measures and a few more, need no state."""
 
-    def __init__(self):
-        super().__init__()
-        self.scale, self.generator = torch.ones(8), torch.Generator().manual_seed(3)
+    class Late(MLP):
+        log: ClassVar[list] = []
+        calls = 0
 
-    def forward(self, x):
-        return super().forward(self.changed(x) if self.late else x)
+        def __init__(self):
+            super().__init__()
+            self.scale, self.generator = torch.ones(8), torch.Generator().manual_seed(3)
 
+        def forward(self, x):
+            if counts:
+                self.calls += 1
+            return super().forward(change(self, x) if self.late else x)
 
-class LateDrawing(Late):
-    def changed(self, x):
-        return x * torch.rand(x.shape, generator=self.generator)
-
-
-class LateShared(Late):
-    def changed(self, x):
-        return x * random.random()
+    return Late
 
 
-class LateFading(Late):
-    def changed(self, x):
-        return x * self.scale.mul_(0.9)
+def with_data(self, x):
+    self.scale.data.mul_(0.9)
+    return x * self.scale
 
 
-class LateData(Late):
-    def changed(self, x):
-        self.scale.data.mul_(0.9)
-        return x * self.scale
+def listing(self, x):
+    self.log.append(0)
+    return x * len(self.log)
 
 
-class LateListing(Late):
-    log: ClassVar[list] = []
-
-    def changed(self, x):
-        self.log.append(0)
-        return x * len(self.log)
-
-
-class LateOtherwise(Late):
-    """Saves other tensors every second time."""
-
-    calls = 0
-
-    def changed(self, x):
-        self.calls += 1
-        return torch.tanh(x) if self.calls % 2 else x
+def listing_little(self, x):
+    """Change one element in a thousand, which is not even saved last."""
+    self.log.append(0)
+    factors = torch.ones_like(x)
+    factors[17, 3] = len(self.log)
+    return x * factors
 
 
-class LateLittle(Late):
-    """Changes one element in a thousand, which is not even saved last."""
-
-    log: ClassVar[list] = []
-
-    def changed(self, x):
-        self.log.append(0)
-        factors = torch.ones_like(x)
-        factors[17, 3] = len(self.log)
-        return x * factors
+LATE = {
+    "drawing": late(lambda self, x: x * torch.rand(x.shape, generator=self.generator)),
+    "fading": late(lambda self, x: x * self.scale.mul_(0.9)),
+    "data": late(with_data),
+    "shared": late(lambda self, x: x * random.random()),
+    "listing": late(listing),
+}
 
 
 def steps_of(kind, choice, count=16, rows=32):
@@ -328,39 +295,23 @@ def steps_of(kind, choice, count=16, rows=32):
 
 
 @pytest.mark.parametrize("choice", ["recompute", "keep 1/2 of costly, recompute the rest"])
-@pytest.mark.parametrize("kind", [LateDrawing, LateShared, LateFading, LateData, LateListing])
+@pytest.mark.parametrize("kind", LATE)
 def test_state_that_shows_later_is_told_when_it_does_and_kept_from_then_on(kind, choice):
-    steps = list(steps_of(kind, choice))
+    steps = list(steps_of(LATE[kind], choice))
     assert all(right and not messages for right, messages in steps[:6])
     right, (message,) = steps[6]
     assert not right and not any(messages for _, messages in steps[7:])
     assert "(1)" in message and "and perhaps of some before it, are not those of the plain model" in message
-    if kind in (LateShared, LateListing):  # the state of others is a run ahead
+    if kind in ("shared", "listing"):  # the state of others is a run ahead
         assert all(right for right, _ in steps[7:])
 
 
 def test_what_a_block_counts_from_the_beginning_is_right_when_it_begins_to_matter():
-    class LateCounting(Late):
-        calls = 0
-
-        def forward(self, x):
-            self.calls += 1
-            return super().forward(x)
-
-        def changed(self, x):
-            return x * self.calls
-
-    assert all(right and not messages for right, messages in steps_of(LateCounting, "recompute"))
-
-
-def test_other_tensors_that_a_block_begins_to_save_are_refused_once():
-    steps = steps_of(LateOtherwise, "recompute")
-    assert all(right for right, _ in itertools.islice(steps, 6))
-    with pytest.raises(RuntimeError, match="saved other tensors"):
-        next(steps)
+    counting = late(lambda self, x: x * self.calls, counts=True)
+    assert all(right and not messages for right, messages in steps_of(counting, "recompute"))
 
 
 def test_state_in_few_elements_is_found_in_the_end():
-    steps = list(steps_of(LateLittle, "recompute", 80, 300))
+    steps = list(steps_of(late(listing_little), "recompute", 80, 300))
     (number,) = [number for number, (_, messages) in enumerate(steps) if messages]
     assert all(right for right, _ in steps[number + 1 :])

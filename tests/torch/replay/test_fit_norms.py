@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.models import AMPLE, MLP, check_as_plain, equal, pair, step
+from tests.torch.models import AMPLE, MLP, of, pair, trains_alike
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 from torch.nn import functional
@@ -15,115 +15,84 @@ RECOMPUTING = ["recompute", "keep costly, recompute the rest"]
 
 
 class Normalised(MLP):
-    """A block with a BatchNorm, of which cases make something of their own."""
+    """A block with a normalisation, of which cases make something of their own."""
 
-    def __init__(self, momentum=0.1):
+    def __init__(self, use=None, norm=nn.BatchNorm1d, **more):
         super().__init__()
-        self.norm = nn.BatchNorm1d(8, momentum=momentum)
+        self.norm, self.use = norm(8, **more), use
 
     def forward(self, x):
-        return super().forward(self.norm(x))
+        inside = super().forward
+        return inside(self.norm(x)) if self.use is None else self.use(self, inside, x)
 
 
-class Reading(Normalised):
-    def forward(self, x):
-        return super().forward(x) * self.norm.running_var.sqrt()
+class Own(nn.Module):
+    """Has statistics that are changed by an operation that does not count changes."""
 
-
-class ReadingFirst(Normalised):
-    def forward(self, x):
-        return super().forward(x - self.norm.running_mean)
-
-
-class ReadingTheCount(Normalised):
-    def forward(self, x):
-        return super().forward(x) / (1 + self.norm.num_batches_tracked)
-
-
-class Counting(Normalised):
-    """Does by hand what BatchNorm does, as blocks that fuse it with others do."""
-
-    def forward(self, x):
-        norm = self.norm
-        norm.num_batches_tracked.add_(1)
-        x = functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1)
-        return MLP.forward(self, x)
-
-
-class Asking(Normalised):
-    """Asks about them, and reads none."""
-
-    def forward(self, x):
-        count = self.norm.num_batches_tracked
-        shift = torch.ones(8, device=count.device) if count is not None else 3.0
-        return super().forward(x + shift)
-
-
-class Fading(Normalised):
-    def forward(self, x):
-        self.norm.running_mean.mul_(0.5)
-        return super().forward(x) + self.norm.running_mean
-
-
-class Remembering(Normalised):
-    """Reads them when all that is saved has been saved; nothing that it gives depends on them."""
-
-    def forward(self, x):
-        result = functional.relu(super().forward(x))
-        self.remembered = self.norm.running_mean.clone()
-        return result
-
-
-class Twice(Normalised):
-    def forward(self, x):
-        return super().forward(self.norm(x) + x)
-
-
-class Lone(Normalised):
-    """In a mode of its own."""
-
-    def __init__(self):
+    def __init__(self, width):
         super().__init__()
-        self.norm.eval()
+        self.register_buffer("mean", torch.zeros(width))
+        self.register_buffer("variance", torch.ones(width))
+
+    def forward(self, x):
+        return functional.batch_norm(x, self.mean, self.variance, training=self.training)
 
 
-def model_of(kind):
-    torch.manual_seed(0)
-    model = nn.Module()
-    model.blocks = nn.ModuleList(kind() for _ in range(3))
-    model.forward = lambda x: [x := block(x) for block in model.blocks][-1]
-    return model
+class Renorm(nn.BatchNorm1d):
+    """Reads its statistics while it trains."""
+
+    def forward(self, x):
+        ratio = (x.detach().var(0) + self.eps).sqrt() / (self.running_var + self.eps).sqrt()
+        return super().forward(x) * ratio.clamp(0.3, 3.0)
 
 
-KINDS = [Normalised, Reading, ReadingFirst, ReadingTheCount, Counting, Asking, Fading, Remembering, Twice, Lone]
+def by_hand(self, inside, x):
+    """Do what BatchNorm does, as blocks that fuse it with others do."""
+    norm = self.norm
+    norm.num_batches_tracked.add_(1)
+    return inside(functional.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, True, 0.1))
 
 
-@pytest.mark.parametrize("choice", RECOMPUTING)
-@pytest.mark.parametrize("kind", [*KINDS, lambda: Normalised(None)], ids=[*(one.__name__ for one in KINDS), "Average"])
+def fading(self, inside, x):
+    self.norm.running_mean.mul_(0.5)
+    return inside(self.norm(x)) + self.norm.running_mean
+
+
+def remembering(self, inside, x):
+    """Read them when all that is saved has been saved; nothing that it gives depends on them."""
+    result = functional.relu(inside(self.norm(x)))
+    self.remembered = self.norm.running_mean.clone()
+    return result
+
+
+KINDS = {
+    "plain": Normalised,
+    "own": lambda: Normalised(norm=Own),
+    "renorm": lambda: Normalised(norm=Renorm),
+    "read": lambda: Normalised(lambda self, inside, x: inside(self.norm(x)) * self.norm.running_var.sqrt()),
+    "read first": lambda: Normalised(lambda self, inside, x: inside(self.norm(x - self.norm.running_mean))),
+    "read the count": lambda: Normalised(
+        lambda self, inside, x: inside(self.norm(x)) / (1 + self.norm.num_batches_tracked)
+    ),
+    "by hand": lambda: Normalised(by_hand),
+    "fading": lambda: Normalised(fading),
+    "remembering": lambda: Normalised(remembering),
+    "twice": lambda: Normalised(lambda self, inside, x: inside(self.norm(self.norm(x) + x))),
+    "average": lambda: Normalised(momentum=None),
+}
+
+
+@pytest.mark.parametrize(("kind", "choice"), crossed(KINDS, [*RECOMPUTING, None]))
 def test_blocks_have_the_statistics_of_the_plain_model_whatever_they_do_with_them(kind, choice):
-    check_as_plain(lambda: model_of(kind), choice)
+    trains_alike(of(kind), choice)
 
 
-def test_what_a_block_remembers_of_its_statistics_is_of_its_first_run():
-    model, plain = pair(Remembering)
-    fit(model, AMPLE, choice="recompute")
-    for seed in range(4):
-        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(seed))
-        assert equal(step(model, x), step(plain, x))
-    assert all(torch.equal(block.remembered, own.remembered) for block, own in zip(model, plain, strict=True))
-
-
-def test_a_hook_that_comes_later_finds_the_statistics():
-    model, plain = pair(Normalised)
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for _ in range(2):
-        assert equal(step(model, x), step(plain, x))
-    for one in (model, plain):
-        for block in one:
-            block.norm.register_forward_hook(lambda norm, _, given: given + norm.running_mean)
-    for _ in range(2):
-        assert equal(step(model, x), step(plain, x))
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("choice", [*RECOMPUTING, None])
+def test_on_a_gpu_blocks_have_the_statistics_of_the_plain_model(kind, choice):
+    trains_alike(of(kind), choice, device="cuda")
 
 
 @pytest.mark.parametrize(("settled", "choice"), crossed([2, SETTLED_AFTER + 2], RECOMPUTING))
@@ -151,39 +120,12 @@ def test_what_is_read_behind_all_that_is_saved_is_seen(settled, choice):
         assert all(one.grad is other.grad is None or torch.equal(one.grad, other.grad) for one, other in pairs)
 
 
-def test_other_shapes_are_looked_at_by_themselves():
-    class OfLarge(Normalised):
-        def forward(self, x):
-            return super().forward(x) + (self.norm.running_mean if len(x) > 16 else 0)
-
-    model, plain = pair(OfLarge)
-    fit(model, AMPLE, choice="recompute")
-    for rows in (8, 8, 32, 32, 8, 32):
-        x = torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows))
-        assert equal(step(model, x), step(plain, x))
-
-
 @pytest.mark.parametrize("choice", RECOMPUTING)
 def test_who_reads_them_only_later_finds_them(choice):
-    reading = False
-
     class Later(Normalised):
         def forward(self, x):
             norm = self.norm
-            scale = norm.running_var + norm.num_batches_tracked.tolist() if reading else 1.0
-            return super().forward(x * scale)
+            reading = norm.num_batches_tracked > 2
+            return super().forward(x * (norm.running_var + norm.num_batches_tracked.tolist() if reading else 1.0))
 
-    model, plain = pair(Later)
-    fit(model, AMPLE, choice=choice)
-    for number in range(6):
-        reading = number >= 3
-        x = torch.randn(32, 8, generator=torch.Generator().manual_seed(number))
-        assert equal(step(model, x), step(plain, x))
-
-
-def test_a_model_that_is_converted_between_steps_goes_on():
-    model, plain = pair(Normalised)
-    fit(model, AMPLE, choice="recompute")
-    x = torch.randn(32, 8)
-    for kind in (torch.float32, torch.float32, torch.float64, torch.float64, torch.float32):
-        assert equal(step(model.to(kind), x.to(kind)), step(plain.to(kind), x.to(kind)))
+    trains_alike(of(Later), choice, steps=7)

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from forebay.planner.blocks import Block, BlockChoice
-from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.fitting.record import BlockRecord, total_seconds
+from forebay.torch.gauge import HostGauge
 from forebay.torch.replay.costly_operations import SHARES
 
 
@@ -19,11 +20,6 @@ class Treatment:
     encoded: bool = False
     inputs_away: bool = False
 
-    @property
-    def family(self) -> "Treatment":
-        """What it has in common with others that keep another share of the costly outputs."""
-        return replace(self, what="costly") if self.what in SHARES else self
-
 
 TREATMENTS = {
     "keep": Treatment("all"),
@@ -36,7 +32,7 @@ TREATMENTS = {
     "recompute, inputs offloaded": Treatment("nothing", inputs_away=True),
 }
 
-SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.family == treatment)
+SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.what in ("all", "nothing", "costly"))
 """Those that keep no mere share of the costly outputs."""
 
 LOW_OVERHEAD = frozenset(
@@ -50,7 +46,7 @@ WORTH = 0.95
 
 @dataclass(frozen=True)
 class BlockTiming:
-    """Seconds of a block, without those in which it waited for copies."""
+    """Seconds of a block."""
 
     forward: float
     backward: float
@@ -63,6 +59,35 @@ class BlockTiming:
             name: (factor * forward, factor * backward) for name, (forward, backward) in self.extra_seconds.items()
         }
         return BlockTiming(factor * self.forward, factor * self.backward, extra)
+
+
+def timing_of(record: BlockRecord, gauge: HostGauge) -> BlockTiming:
+    """Read a block in the iteration that recomputed it and looked into it."""
+    times = record.times
+    encode, decode = total_seconds(gauge, times.encode), total_seconds(gauge, times.decode)
+    forward = gauge.seconds(*times.forward) if times.forward else 0.0
+    if not times.spans:
+        return BlockTiming(forward, 0.0)
+    backward = max(total_seconds(gauge, times.spans) - total_seconds(gauge, times.replay_spans), 0.2 * forward)
+    # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
+    # down, so that only the share of those that run again is taken from it.
+    passes = len(times.replay_spans)
+    aside = encode + decode + total_seconds(gauge, times.tail)
+    replay = total_seconds(gauge, times.replay_spans) - aside
+    first = min(forward, replay / passes) if passes else forward
+    watched = gauge.seconds(*times.replay_spans[0]) - aside if passes else 0.0
+    runs = first * max(passes, 1)
+    second = {"all": 0.0, "nothing": runs}
+    for name, share in record.facts.costly.items():
+        timed = zip(times.operations, times.operation_spans, strict=True)
+        left_out = total_seconds(gauge, (span for operation, span in timed if operation.number in share.numbers))
+        second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
+    extra = {
+        name: (encode, decode) if treatment.encoded else (0.0, second[treatment.what])
+        for name, treatment in TREATMENTS.items()
+        if treatment.what in second
+    }
+    return BlockTiming(first, backward, extra)
 
 
 def block_of(

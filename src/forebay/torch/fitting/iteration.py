@@ -1,16 +1,15 @@
 """One iteration of a fitted model: what it follows, what was observed of it, and what its profile learns from it."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from weakref import ref
 
+from forebay.torch.fitting.choices import timing_of
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
-from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose
-from forebay.torch.fitting.timings import PlanRun, StepTiming, guessed_timing, total_seconds, treated_timing
+from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose, total_seconds
 from forebay.torch.gauge import HostGauge
 from forebay.torch.saved_tensors import Entry, GraphToken
 
@@ -22,18 +21,17 @@ class IterationKey(NamedTuple):
     autocast: Any
     flags: tuple[bytes, bytes]
     """modes, and which parameters want gradients"""
-    called_with: Signature | None = None
-    """what the model was called with, where those that begin alike go on with several shapes"""
+    called_with: Signature
+    """what the model was called with: those that begin alike may go on with several shapes"""
 
 
 class IterationClock:
-    """Times an iteration and the blocks in it: `before`, from its first moment to its last, is what the model did."""
+    """Times an iteration: `before`, from its first moment to its last, is what the model did ahead of its blocks."""
 
     def __init__(self, gauge: HostGauge, before: tuple[Any, Any], start: Any) -> None:
         self.gauge, self._before, self._start = gauge, before, start
         self.end: Any = None
         """of the last backward pass so far"""
-        self._waits: list[tuple[Any, Any]] = []  # for copies, outside of the backward of all blocks
         self._open: tuple[BlockRecord, Any] | None = None  # the block whose backward began last, and when
 
     def backward_of(self, record: BlockRecord | None) -> BlockRecord | None:
@@ -46,19 +44,9 @@ class IterationClock:
             self.end = moment
         return None if ended is None else ended[0]
 
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Time what makes the computation wait for a copy."""
-        start = self.gauge.mark()
-        yield
-        (self._waits if self._open is None else self._open[0].times.waits).append((start, self.gauge.mark()))
-
-    def read(self, records: list[BlockRecord]) -> tuple[float, float]:
-        """Return the seconds of all of it, and of what is around its blocks."""
-        total = self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
-        inside = [record.times.forward for record in records if record.times.forward]
-        inside += [span for record in records for span in record.times.spans]
-        return total, max(0.0, total - total_seconds(self.gauge, inside + self._waits))
+    def seconds(self) -> float:
+        """Return the seconds of all of it."""
+        return self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
 
 
 @dataclass
@@ -68,16 +56,20 @@ class ModelCall:
     begins: bool = False
     """whether none of its blocks has begun an iteration yet"""
     signature: Signature = ()
-    """of what it was called with, where that is asked for"""
+    """of what it was called with"""
     start: Any = None
     """the moment; None where nothing is timed"""
     ran_blocks: bool = False
 
 
 @dataclass(eq=False)
-class PassProgress:
+class IterationProgress:
     """How far an iteration is with its backward passes, and with what leaves the device."""
 
+    clock: IterationClock | None
+    """None where nothing is timed, or its times were read"""
+    most: int
+    """bytes that the device had held at most before it, where that is to be compared; else 0"""
     task: int | None = None
     """the pass that is under way, or was last; none before the turn"""
     count: int = 0
@@ -87,63 +79,47 @@ class PassProgress:
     """the pass that came to each block last"""
     gone: int = 0
     """how many of the blocks that move have left the device"""
-
-
-@dataclass(eq=False)
-class Observed:
-    """What is observed of an iteration beside its blocks."""
-
-    base: int
-    """bytes of the device before its first block"""
-    clock: IterationClock | None
-    """None where nothing is timed, or its times were read"""
-    most: int
-    """bytes that the device had held at most before it, where that is to be compared; else 0"""
-    anew: int
-    """how often its profile was to be measured anew when it began"""
     above: bool = False
     """whether it took more than the budget, though its shapes are smaller than those that were planned for"""
+    graph: "ref[GraphToken] | None" = None
+    """is there as long as something of its graph is"""
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Iteration:
     """One forward and its backward."""
 
     key: IterationKey
     profile: Profile
     plan: FitPlan | None
-    """None where it is measured"""
+    """None where every block is recomputed and looked into"""
     expected: Sequence[BlockRecord]
     """what was measured of the blocks of the plan"""
     own: bool
     """whether the profile is of its shapes, and not of larger ones"""
-    observed: Observed
     called: bool
     """whether a call of the model began it, and not one of a block"""
+    base: int
+    """bytes of the device before its first block"""
+    anew: int
+    """how often its profile was to be measured anew when it began"""
+    progress: IterationProgress
     records: list[BlockRecord] = field(default_factory=list)
     """of its blocks so far"""
     places: list[int | None] = field(default_factory=list)
     """which blocks of the plan these are; None for those that were not measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
-    progress: PassProgress = field(default_factory=PassProgress)
-    graph: "ref[GraphToken] | None" = None
-    """is there as long as something of its graph is"""
-
-    @property
-    def measuring(self) -> bool:
-        """Whether every block is recomputed and looked into."""
-        return self.plan is None
 
     @property
     def alive(self) -> bool:
         """Whether something of its graph is there."""
-        return self.graph is not None and self.graph() is not None
+        return self.progress.graph is not None and self.progress.graph() is not None
 
     @property
     def dropped(self) -> bool:
         """Whether nobody can ask for its backward any more, where only that would tell that another begins."""
-        return not self.called and self.graph is not None and not self.alive
+        return not self.called and self.progress.graph is not None and not self.alive
 
     @property
     def as_planned(self) -> bool:
@@ -152,10 +128,10 @@ class Iteration:
 
     def graph_token(self) -> GraphToken:
         """Return what the hooks on the outputs of its blocks hold."""
-        token = None if self.graph is None else self.graph()
+        token = None if self.progress.graph is None else self.progress.graph()
         if token is None:
             token = GraphToken()
-            self.graph = ref(token)
+            self.progress.graph = ref(token)
         return token
 
     @property
@@ -171,16 +147,18 @@ class Iteration:
                 return place
         return None
 
-    def reach(self, gauge_peak: int, record: BlockRecord | None) -> None:
+    def reach(self, record: BlockRecord | None) -> None:
         """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
-        if self.observed.clock is None:
+        clock = self.progress.clock
+        if clock is None:
             return
-        ended = self.observed.clock.backward_of(record)
-        if self.measuring:
+        ended = clock.backward_of(record)
+        if self.plan is None:
+            peak = clock.gauge.peak()
             if ended is None:
-                self.records[-1].bytes.peak_after = max(self.records[-1].bytes.peak_after, gauge_peak)
+                self.records[-1].bytes.peak_after = max(self.records[-1].bytes.peak_after, peak)
             else:
-                ended.bytes.peak_backward = max(ended.bytes.peak_backward, gauge_peak)
+                ended.bytes.peak_backward = max(ended.bytes.peak_backward, peak)
 
 
 def within(signature: Signature, larger: Signature) -> bool:
@@ -198,34 +176,31 @@ def within(signature: Signature, larger: Signature) -> bool:
 
 def learn(iteration: Iteration, base: int, budget: int) -> None:
     """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
-    profile, clock = iteration.profile, iteration.observed.clock
+    profile, clock = iteration.profile, iteration.progress.clock
     if clock is None or clock.end is None:
         return
-    iteration.observed.clock = None
-    if profile.anew != iteration.observed.anew:
+    iteration.progress.clock = None
+    if profile.anew != iteration.anew:
         return  # this was to be measured anew while that one was under way
-    total, outside = clock.read(iteration.records)
     if iteration.plan is None:
         if profile.phase is FitPhase.MEASURE:
-            _learn_measured(iteration, clock, outside, base, budget)
+            _learn_measured(iteration, clock, base, budget)
     elif profile.measured is not None and iteration.as_planned and iteration.progress.count == profile.measured.passes:
-        names = iteration.plan.names
-        rows = zip(profile.measured.timing.blocks, iteration.records, names, strict=True)
-        run = PlanRun(total, tuple(treated_timing(*row, clock.gauge) for row in rows), outside)
-        profile.runs.setdefault(names, []).append(run)
+        profile.time(iteration.plan, clock.seconds())
 
 
-def _learn_measured(iteration: Iteration, clock: IterationClock, outside: float, base: int, budget: int) -> None:
-    profile = iteration.profile
+def _learn_measured(iteration: Iteration, clock: IterationClock, base: int, budget: int) -> None:
+    profile, gauge = iteration.profile, clock.gauge
     find_loose(iteration.records)
-    find_costly(iteration.records, clock.gauge)
-    records = profile.with_known(iteration.records)
-    timing = StepTiming(tuple(guessed_timing(record, clock.gauge) for record in records), outside)
-    profile.take(MeasuredStep(records, timing, iteration.observed.base, iteration.progress.count))
-    first_base = iteration.observed.base
-    profile.plan_base = max(base, first_base)
+    find_costly(iteration.records, gauge)
+    inside = [record.times.forward for record in iteration.records if record.times.forward]
+    inside += [span for record in iteration.records for span in record.times.spans]
+    outside = max(0.0, clock.seconds() - total_seconds(gauge, inside))
+    timings = [timing_of(record, gauge) for record in iteration.records]
+    profile.take(MeasuredStep(iteration.records, timings, outside, iteration.base, iteration.progress.count))
+    profile.plan_base = max(base, iteration.base)
     if profile.together is None:
-        together = groups(profile.records, budget - max(0, base - first_base))  # grown by states of an optimizer
+        together = groups(profile.records, budget - max(0, base - iteration.base))  # grown by states of an optimizer
         if together:
             profile.measure_anew()  # they have to be measured as such
             profile.measured = None

@@ -23,7 +23,7 @@ It does so in the iteration that is measured too. Mixtures of choices went up to
 networks of 8 to 26 blocks.
 """
 MOST_PLANS = 3
-"""So many plans are run at most: what is predicted to be fastest, one of low overhead, one with times corrected."""
+"""So many plans are run at most: what is predicted to be fastest, one of low overhead, the fastest at their pace."""
 STEPS_EACH = 2
 """Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
 SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
@@ -127,7 +127,7 @@ class FitPlanner:
             self._follow(profile, self._settled(profile))
         plan = self._again(profile, profile.plan.names) or profile.plan
         runs = profile.runs.get(plan.names)
-        return replace(plan, measured=runs[-1].seconds) if runs else plan
+        return replace(plan, measured=runs[-1]) if runs else plan
 
     # The ways to a plan.
 
@@ -158,7 +158,7 @@ class FitPlanner:
 
     def _fastest_run(self, profile: Profile) -> FitPlan | None:
         """Return the fastest of the plans that were timed and that fit."""
-        times = {names: min(run.seconds for run in runs) for names, runs in profile.runs.items() if runs}
+        times = {names: min(runs) for names, runs in profile.runs.items() if runs}
         for names in sorted(times, key=lambda names: times[names]):
             plan = self._again(profile, names)
             if plan is not None:
@@ -210,9 +210,8 @@ class FitPlanner:
         """Describe what was measured to the planner."""
         measured = profile.measured
         assert measured is not None
-        timing = profile.timing
         grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
-        for record, timed in zip(measured.records, timing.blocks, strict=True):
+        for record, timed in zip(measured.records, measured.timings, strict=True):
             nbytes = record.bytes
             input_bytes += nbytes.inputs
             peaks = input_bytes, input_bytes, input_bytes + nbytes.saved
@@ -220,7 +219,7 @@ class FitPlanner:
                 peaks = grown + nbytes.peak_forward, grown + nbytes.peak_after, grown + nbytes.peak_backward
             blocks.append(block_of(record, timed, peaks, bool(self.budget.host), self.choice))
         speed = self.link or Link(1e9, 1e9)
-        return Chain(tuple(blocks), timing.outside, speed.down, speed.up, self.budget.host or 0)
+        return Chain(tuple(blocks), measured.outside, speed.down, speed.up, self.budget.host or 0)
 
 
 def _names(picked: Picked) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
 """What is known of iterations that begin alike: how far they are, what was measured, and the plans that were run."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from forebay.torch.fitting.choices import BlockTiming
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.record import BlockRecord
-from forebay.torch.fitting.timings import PlanRun, StepTiming, corrected
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""
@@ -25,11 +25,20 @@ class MeasuredStep:
     """An iteration in which every block was recomputed and looked into."""
 
     records: Sequence[BlockRecord]
-    timing: StepTiming
+    timings: Sequence[BlockTiming]
+    outside: float
+    """seconds of what is around its blocks"""
     base: int
     """bytes of the device before its first block"""
     passes: int
     """its backward passes"""
+    paced: bool = False
+    """whether its seconds were corrected by those of a whole step with a plan"""
+
+    def at_pace(self, factor: float) -> "MeasuredStep":
+        """Return it with all that was timed slower or faster: nobody looked into the step with the plan."""
+        timings = [timing.times(factor) for timing in self.timings]
+        return replace(self, timings=timings, outside=factor * self.outside, paced=True)
 
 
 @dataclass(eq=False)
@@ -38,8 +47,8 @@ class Profile:
 
     phase: FitPhase = FitPhase.MEASURE
     measured: MeasuredStep | None = None
-    runs: dict[tuple[str, ...], list[PlanRun]] = field(default_factory=dict)
-    """what was timed of the plans that were begun, by the names of their choices"""
+    runs: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    """seconds of whole steps with the plans that were begun, by the names of their choices"""
     above: set[tuple[str, ...]] = field(default_factory=set)
     """the names of the choices of plans that took more than the budget"""
     plan: FitPlan | None = None
@@ -63,25 +72,17 @@ class Profile:
         """What was measured of each block."""
         return () if self.measured is None else self.measured.records
 
-    @property
-    def timing(self) -> StepTiming:
-        """The seconds that a plan is made from."""
-        assert self.measured is not None
-        runs = [run for runs in self.runs.values() for run in runs]
-        return corrected(self.measured.timing, [record.kind for record in self.records], runs)
+    def time(self, plan: FitPlan, seconds: float) -> None:
+        """Take over the seconds of a step with a plan; where nothing moves, they tell how fast the device computes."""
+        self.runs.setdefault(plan.names, []).append(seconds)
+        if self.measured is not None and not self.measured.paced and not plan.foreseen.moved and plan.seconds:
+            self.measured = self.measured.at_pace(seconds / plan.seconds)
 
     def measure_anew(self) -> None:
         """Have the next iteration measured; what was measured before is compared with it."""
         self.phase, self.plan, self.runs = FitPhase.MEASURE, None, {}
         self.together, self.begun, self.strangers = None, 0, 0
         self.anew += 1
-
-    def with_known(self, records: Sequence[BlockRecord]) -> Sequence[BlockRecord]:
-        """Return records, with what is known from another time of blocks that this loss did not need."""
-        if _calls(self.records) != _calls(records):
-            return records
-        pairs = zip(self.records, records, strict=True)
-        return [before if before.times.spans and not now.times.spans else now for before, now in pairs]
 
     def take(self, measured: MeasuredStep) -> None:
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""

@@ -1,6 +1,7 @@
 """What one iteration tells of a block: seconds, bytes saved, the costly part of it, and the peaks around it."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
@@ -36,10 +37,6 @@ class BlockTimes:
     """of its backward; none where the loss did not need it"""
     tail: list[Span] = field(default_factory=list)
     """of the end of a second run, behind all that is needed"""
-    waits: list[Span] = field(default_factory=list)
-    """of its backward, in which the computation waited for copies, but for those of a second run"""
-    replay_waits: list[Span] = field(default_factory=list)
-    """those of a second run"""
     encode: list[Span] = field(default_factory=list)
     decode: list[Span] = field(default_factory=list)
     operations: list[CostlyOperation] = field(default_factory=list)
@@ -106,6 +103,11 @@ class BlockRecord:
 def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
     """Begin the record of a call of a block with these tensors."""
     return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)), block.count)
+
+
+def total_seconds(gauge: HostGauge, spans: Iterable[Span]) -> float:
+    """Add up the seconds of some spans."""
+    return sum(gauge.seconds(*span) for span in spans)
 
 
 def find_loose(records: list[BlockRecord]) -> None:

@@ -2,8 +2,7 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,14 +11,13 @@ from weakref import WeakValueDictionary
 import torch
 from torch import nn
 
-from forebay.codec import Codec
 from forebay.metrics import Metrics
 from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
 from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.fitting.device_tools import DeviceTools, tools_for
+from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, ModelCall, Observed, learn
+from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
@@ -31,14 +29,13 @@ from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.frame import Frame, ReplayFacts
 from forebay.torch.replay.module_state import flags_of
-from forebay.units import Budget
 
 
 class FittingSession:
     """The state of a fitted model."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, choice: str | None, given: Mapping[str, str]) -> None:
-        self._budget, self._codec, self._choice, self._given = budget, codec, choice, given
+    def __init__(self, make_tools: Callable[[torch.device], DeviceTools]) -> None:
+        self._make_tools = make_tools
         self.blocks: WeakValueDictionary[int, FittedBlock] = WeakValueDictionary()
         """the blocks, by the identities of their modules"""
         self._profiles = ShapeProfiles()
@@ -59,10 +56,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.observed.base)
+        self._read_ended(iteration.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.observed.base)
+            tools.planner.advance(profile, iteration.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -81,7 +78,7 @@ class FittingSession:
         timed = self._tools is not None and torch.is_grad_enabled() and not settled
         self._call = ModelCall(
             begins=True,
-            signature=signature(tensors_in((args, kwargs))) if self._profiles.forked else (),
+            signature=signature(tensors_in((args, kwargs))),
             start=self._tools.gauge.mark() if timed and self._tools is not None else None,
         )
 
@@ -116,7 +113,7 @@ class FittingSession:
             group = self._group(modules, at, value)
             if group is None:
                 value = modules[at](value)
-                measured = self._iteration.records if self._iteration and self._iteration.measuring else []
+                measured = self._iteration.records if self._iteration and self._iteration.plan is None else []
                 before = note_follower(measured, modules[at], before)
                 at += 1
             else:
@@ -162,7 +159,7 @@ class FittingSession:
         device, call, last = block.device(tensors), self._call, self._iteration
         tools = self._tools
         if tools is None or tools.gauge.device != device:
-            tools = self._tools = tools_for(device, self._budget, self._codec, self._choice, self._given)
+            tools = self._tools = self._make_tools(device)
             self._profiles, call.start = ShapeProfiles(), None
         gauge = tools.gauge
         arrived = None if call.start is None else gauge.mark()
@@ -175,8 +172,8 @@ class FittingSession:
                 self._tell(SEVERAL_GRAPHS)
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
-        key = IterationKey(signature(tensors), autocast, flags)
-        profile, own = self._profiles.find(key, call.signature)
+        key = IterationKey(signature(tensors), autocast, flags, call.signature)
+        profile, own = self._profiles.find(key)
         if own or profile.phase is FitPhase.STAY:
             tools.planner.advance(profile, base)
         measuring = profile.plan is None
@@ -191,11 +188,12 @@ class FittingSession:
         most = gauge.most() if watched else 0
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
-        observed = Observed(base, clock, most, profile.anew)
-        iteration = Iteration(key, profile, profile.plan, profile.records, own, observed, call.begins)
+        progress = IterationProgress(clock, most)
+        iteration = Iteration(
+            key, profile, profile.plan, profile.records, own, call.begins, base, profile.anew, progress
+        )
         self._iteration, call.begins, call.start = iteration, False, None
         tools.store.restart()
-        tools.store.watch = nullcontext if clock is None or measuring else clock.waiting
         return iteration
 
     def _read_ended(self, base: int) -> None:
@@ -205,7 +203,8 @@ class FittingSession:
         # Of several that one backward pass was for, the last.
         last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
         for iteration in last.values():
-            learn(iteration, base, self._budget["device"])
+            assert self._tools is not None
+            learn(iteration, base, self._tools.planner.budget["device"])
 
     # Blocks of an iteration.
 
@@ -253,7 +252,7 @@ class FittingSession:
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
-        if iteration.observed.clock is not None and iteration is not self._iteration and iteration not in self._unread:
+        if iteration.progress.clock is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
         end_pass(self._tools.gauge, iteration)
 
@@ -271,7 +270,7 @@ class FittingSession:
 
         A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
         """
-        clock, place = iteration.observed.clock, iteration.place_of(record.module, record.signature)
+        place = iteration.place_of(record.module, record.signature)
         planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
         if place is None or not (planned or self._check(block, record, inputs)):
             iteration.places.append(None)
@@ -281,13 +280,7 @@ class FittingSession:
                 return block.call(*inputs.args, **inputs.kwargs)
             return Frame(block, refuse, ReplayFacts()).run(inputs)
         iteration.places.append(place)
-        if clock is None:
-            iteration.records.append(iteration.expected[place])
-            output = treat(tools, iteration, place, block, inputs, None, refuse)
-        else:
-            iteration.records.append(record)
-            start = clock.gauge.mark()
-            output = treat(tools, iteration, place, block, inputs, record, refuse)
-            record.times.forward = start, clock.gauge.mark()
+        iteration.records.append(record)
+        output = treat(tools, iteration, place, block, inputs, refuse)
         leave(tools.store, iteration, plan.foreseen.settle[place + 1])
         return output

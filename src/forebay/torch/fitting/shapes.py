@@ -4,7 +4,6 @@ from collections import Counter
 
 from forebay.torch.fitting.iteration import Iteration, IterationKey, within
 from forebay.torch.fitting.profile import Profile
-from forebay.torch.fitting.record import Signature
 from forebay.torch.replay.block import FittedBlock
 
 MOST_SHAPES = 64
@@ -19,17 +18,13 @@ class ShapeProfiles:
     """The profiles of a model on one device."""
 
     def __init__(self) -> None:
-        self.forked: dict[IterationKey, None] = {}
-        """how iterations begin that go on with several shapes"""
         self.groups: dict[tuple[int, ...], FittedBlock] = {}
         """blocks that are taken together as one, by the identities of their modules"""
         self._profiles: dict[IterationKey, Profile] = {}
         self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
 
-    def find(self, key: IterationKey, called_with: Signature) -> tuple[Profile, bool]:
+    def find(self, key: IterationKey) -> tuple[Profile, bool]:
         """Return the profile of iterations that begin like this one; or one of larger shapes, and False."""
-        if key in self.forked:
-            key = key._replace(called_with=called_with)
         profile = self._profiles.pop(key, None)
         if profile is None:
             larger = self._larger(key)
@@ -58,23 +53,19 @@ class ShapeProfiles:
         return larger if self._came[key] < OFTEN else None
 
     def note(self, iteration: Iteration) -> None:
-        """Take note of how an iteration went: those that begin like one with unknown blocks are told apart."""
+        """Take note of how an iteration went."""
         if iteration.plan is None:
             return
         strangers = None in iteration.places
-        if iteration.observed.above:
+        if iteration.progress.above:
             self._came[iteration.key] = OFTEN  # a kernel for these shapes may take more than that for larger ones
         if iteration.own:
             iteration.profile.meet(strangers)
         if strangers:
-            self.forked[iteration.key] = None
-            if len(self.forked) > MOST_SHAPES:
-                del self.forked[next(iter(self.forked))]
             self.groups.clear()  # blocks may have been replaced
 
 
 def _holds(larger: IterationKey, key: IterationKey) -> bool:
     """Tell whether iterations that begin like one take no more memory than those that begin like another."""
-    if larger[1:3] != key[1:3] or (larger.called_with is None) != (key.called_with is None):
-        return False
-    return within(key.signature, larger.signature) and within(key.called_with or (), larger.called_with or ())
+    alike = larger[1:3] == key[1:3]
+    return alike and within(key.signature, larger.signature) and within(key.called_with, larger.called_with)

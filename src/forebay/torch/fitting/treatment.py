@@ -1,7 +1,6 @@
 """One block run as its treatment says: what it saves is kept, moved, encoded, or dropped to be computed again."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 from weakref import ref
@@ -13,7 +12,6 @@ from forebay.torch.compat import at_end_of_pass, graph_task
 from forebay.torch.fitting.choices import TREATMENTS, Treatment
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.fitting.record import BlockRecord
 from forebay.torch.gauge import HostGauge
 from forebay.torch.mover import bytes_by_storage, from_outside, storage_of
 from forebay.torch.replay.arguments import Inputs, tensors_in
@@ -28,10 +26,9 @@ def treat(
     place: int,
     block: FittedBlock,
     inputs: Inputs,
-    record: BlockRecord | None,
     refuse: Callable[[str], None],
 ) -> Any:
-    """Run a block as the plan says at this place; fill the record, where there is one, with times of second runs."""
+    """Run a block as the plan says at this place."""
     assert iteration.plan is not None
     treatment, expected = TREATMENTS[iteration.plan.picks[place].name], iteration.expected[place]
     if treatment == TREATMENTS["keep"]:
@@ -42,8 +39,7 @@ def treat(
         output = _saving(block, inputs, hold, expected.facts.outputs | expected.facts.small)
     else:
         share = expected.facts.costly.get(treatment.what)
-        watch = None if record is None else partial(_stopwatch, record, tools.gauge)
-        output = Frame(block, refuse, expected.facts, watch=watch).run(
+        output = Frame(block, refuse, expected.facts).run(
             inputs,
             keep_input=partial(_hold_input, hold) if treatment.inputs_away else KeptTensor,
             wanted=frozenset() if share is None else share.numbers,
@@ -89,16 +85,6 @@ def _saving(block: FittedBlock, inputs: Inputs, hold: Keep, staying: frozenset[i
         return block.call(*inputs.args, **inputs.kwargs)
 
 
-@contextmanager
-def _stopwatch(record: BlockRecord, gauge: HostGauge, frame: Frame) -> Iterator[None]:
-    """Time a second run."""
-    before, start = len(record.times.waits), gauge.mark()
-    yield
-    record.times.replay_spans.append((start, gauge.mark()))
-    record.times.replay_waits += record.times.waits[before:]
-    del record.times.waits[before:]
-
-
 def leave(store: TensorStore, iteration: Iteration, count: int) -> None:
     """Let the first blocks that move be gone from the device."""
     while iteration.plan is not None and iteration.progress.gone < count:
@@ -120,9 +106,11 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
     if progress.turned.get(number) == task:  # another of its outputs
         return
     progress.turned[number] = task
-    iteration.reach(tools.gauge.peak() if iteration.measuring else 0, iteration.records[number])
-    place = None if plan is None else iteration.places[number]
-    if plan is None or place is None:
+    if plan is None:
+        iteration.reach(iteration.records[number])
+        return
+    place = iteration.places[number]
+    if place is None:
         return
     if iteration.own and not iteration.expected[place].times.spans:  # a loss that needs more than the one measured
         iteration.profile.meet_loss()
@@ -136,13 +124,13 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
 
 def end_pass(gauge: HostGauge, iteration: Iteration) -> None:
     """Stop the clock of a backward pass, and compare the memory that the iteration took with its plan's."""
-    iteration.reach(gauge.peak() if iteration.measuring else 0, None)
-    if iteration.observed.most and iteration.plan is not None:
+    iteration.reach(None)
+    if iteration.progress.most and iteration.plan is not None:
         most = gauge.most()
-        if most > iteration.observed.most:  # else it was no more than what others had taken before
+        if most > iteration.progress.most:  # else it was no more than what others had taken before
             if iteration.as_planned:
                 iteration.profile.weigh(iteration.plan, most)
-            iteration.observed.above = not iteration.own and most > iteration.plan.budget["device"]
+            iteration.progress.above = not iteration.own and most > iteration.plan.budget["device"]
 
 
 def hook_outputs(iteration: Iteration, inputs: list[torch.Tensor], output: Any, reached: Callable[[], None]) -> None:

@@ -6,11 +6,12 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+import optree
 import torch
 from torch import Tensor, nn
 
 from forebay.errors import ForebayError, StateError
-from forebay.torch.compat import TorchDispatchMode, tree_leaves, version_of
+from forebay.torch.compat import TorchDispatchMode, version_of
 from forebay.torch.mover import storage_of
 
 
@@ -132,7 +133,8 @@ class _Refusing(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        for leaf in tree_leaves((args, kwargs)):
+        given: Any = args, kwargs
+        for leaf in optree.tree_leaves(given):
             if isinstance(leaf, Tensor) and (name := self._named.get(_address(leaf))) is not None:
                 raise ChangedError(
                     f"{name} was changed or replaced after the loop ran forward, and a step needs it as it was to run "

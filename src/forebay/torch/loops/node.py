@@ -1,7 +1,7 @@
 """The loop as one node of autograd's graph: forward to the turn, a wait for the gradients, and back."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -25,15 +25,13 @@ class TwiceError(ForebayError, RuntimeError):
     """A loop that was to be differentiated twice."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class LoopCall:
     """One call of `checkpointed`."""
 
     loop: Steps
     decision: Decision
     params: Params
-    values: tuple[Any, ...]
-    """the plain ones of the initial state"""
     inputs: int
     """how many tensors of inputs there are"""
     signature: StepSignature
@@ -41,10 +39,7 @@ class LoopCall:
     request: Request
     progress: bool | None
     report: Callable[[Result], None] | None
-    notes: Notes = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.notes = Notes({0: self.values}, in_place=self.decision.in_place)
+    notes: Notes
 
     def start(self, state: Sequence[Tensor], inputs: Sequence[Tensor], first: bool) -> tuple[Sweep, Reversal]:
         """Return a reversal that has not been run forward yet."""

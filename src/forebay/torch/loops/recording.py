@@ -19,7 +19,7 @@ from forebay.torch.loops.steps import Steps
 from forebay.torch.loops.trees import output_leaves
 
 
-@dataclass
+@dataclass(frozen=True)
 class RecordedSteps:
     """Some steps that autograd has recorded."""
 

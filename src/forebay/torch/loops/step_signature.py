@@ -1,19 +1,15 @@
 """Telling whether a step is like one that was planned before, though it may be a function made anew."""
 
 import functools
-import random
 import types
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from itertools import chain
 from typing import Any
 
-import numpy as np
-import torch
 from torch import Tensor, nn
 
-GENERATORS = (torch.Generator, np.random.Generator, np.random.RandomState, random.Random)
-"""Types of what random numbers are drawn from."""
+from forebay.torch.replay.hidden_state import GENERATORS
 
 
 class StepSignature:

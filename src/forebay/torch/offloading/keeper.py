@@ -78,6 +78,8 @@ class LearnedOrder(NamedTuple):
     """of the first uses"""
     moved: frozenset[int]
     """what has to leave the device"""
+    fits: bool = False
+    """whether there was room for everything"""
 
 
 NOTHING_LEARNED = LearnedOrder([], 0, [], frozenset())
@@ -114,7 +116,6 @@ class Keeper:
         self.store = TensorStore(mover_for(device, self._budget.host))
         self.iteration = SavingIteration([], 0, _no_token)
         self._learned = NOTHING_LEARNED
-        self._fits = False  # whether the last iteration had room for everything
         self._staying: deque[ref[Entry]] = deque()  # entries that nobody has sent away
         self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
@@ -124,7 +125,7 @@ class Keeper:
         if last.uses and not last.partly and (last.sizes, last.most) != (learned.sizes, learned.let_through):
             order = fetch_order(len(last.sizes), last.uses)
             moved = to_move(last.sizes, order, self._room - last.most)
-            self._learned, self._fits = LearnedOrder(last.sizes, last.most, order, moved), not moved
+            self._learned = LearnedOrder(last.sizes, last.most, order, moved, not moved)
         self.store.restart()
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
@@ -151,8 +152,8 @@ class Keeper:
     def _hold(self, tensor: torch.Tensor, token: GraphToken) -> "Counted | TrackedTensor":
         if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):
             return stays(tensor)
-        if self._fits:  # there are more than there were
-            self._fits, self.iteration.partly, self._learned = False, bool(self._let), NOTHING_LEARNED
+        if self._learned.fits:  # there are more than there were
+            self.iteration.partly, self._learned = bool(self._let), NOTHING_LEARNED
         held, entry = self.store.save(tensor)
         if entry is not None:
             self.iteration.sizes.append(entry.nbytes)
@@ -176,7 +177,7 @@ class Keeper:
     def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
         """Only count a storage, where all fits or it is small, and where there is room for it."""
         nbytes, store = storage.nbytes(), self.store
-        if not self._fits and nbytes >= self._least:
+        if not self._learned.fits and nbytes >= self._least:
             return None
         if store.ended:
             store.collect()

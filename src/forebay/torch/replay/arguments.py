@@ -5,8 +5,10 @@ from collections import OrderedDict
 from types import BuiltinFunctionType, FunctionType, NoneType
 from typing import Any, NamedTuple
 
+import optree
 import torch
 
+from forebay.engine.trees import NAMESPACE
 from forebay.torch.saved_tensors import Keep
 
 _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))
@@ -112,39 +114,16 @@ class CallArguments:
     """
 
     def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
-        inputs: dict[int, Input] = {}
-
-        def mark(item: Any) -> Any:
-            if not isinstance(item, torch.Tensor):
-                return item
-            if id(item) not in inputs:
-                inputs[id(item)] = Input(item, keep)
-            return inputs[id(item)]
-
-        self._marked = _mapped(args, mark), _mapped(kwargs, mark)
+        given: Any = args, kwargs
+        leaves, structure = optree.tree_flatten(given, none_is_leaf=True, namespace=NAMESPACE)
+        inputs = {id(leaf): Input(leaf, keep) for leaf in leaves if isinstance(leaf, torch.Tensor)}
+        self._structure: Any = structure
+        self._leaves = [inputs.get(id(leaf), leaf) for leaf in leaves]
 
     def again(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments for another call, their tensors without history."""
-        made: dict[int, torch.Tensor] = {}
-
-        def value(item: Any) -> Any:
-            if type(item) is not Input:
-                return item
-            if id(item) not in made:
-                made[id(item)] = item.tensor()
-            return made[id(item)]
-
-        args, kwargs = self._marked
-        return _mapped(args, value), _mapped(kwargs, value)
-
-
-def _mapped(tree: Any, change: Any) -> Any:
-    """Make containers anew, with changed leaves."""
-    kind: Any = type(tree)
-    if kind is tuple or kind is list:
-        return kind([_mapped(item, change) for item in tree])
-    if kind is dict or kind is OrderedDict:
-        return kind((key, _mapped(item, change)) for key, item in tree.items())
-    if isinstance(tree, tuple) and kind is not torch.Size:
-        return kind._make(_mapped(item, change) for item in tree)
-    return change(tree)
+        made = {leaf: leaf.tensor() for leaf in self._leaves if type(leaf) is Input}
+        again: tuple[tuple[Any, ...], dict[str, Any]] = self._structure.unflatten(
+            [made[leaf] if type(leaf) is Input else leaf for leaf in self._leaves]
+        )
+        return again

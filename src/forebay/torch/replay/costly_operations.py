@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
+import optree
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.compat import TorchDispatchMode, keeps_graph, sharing_versions, tree_flatten, tree_unflatten
+from forebay.torch.compat import TorchDispatchMode, keeps_graph, sharing_versions
 from forebay.torch.execution_context import checkpointing
 from forebay.torch.mover import bytes_by_storage, weakly
 from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
@@ -105,11 +106,11 @@ def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> 
     """
     if not operation._schema.is_mutable:
         return frozenset()
-    changed: list[Any] = []
+    changed: Any = []
     for number, argument in enumerate(operation._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
             changed.append(arguments[number] if number < len(arguments) else named.get(argument.name))
-    return frozenset(bytes_by_storage(leaf for leaf in tree_flatten(changed)[0] if isinstance(leaf, torch.Tensor)))
+    return frozenset(bytes_by_storage(leaf for leaf in optree.tree_leaves(changed) if isinstance(leaf, torch.Tensor)))
 
 
 class KeptOutput:
@@ -118,7 +119,7 @@ class KeptOutput:
     __slots__ = ("_kept", "_structure", "_written", "storages")
 
     def __init__(self, output: Any, keep: Keep) -> None:
-        leaves, self._structure = tree_flatten(output)
+        leaves, self._structure = optree.tree_flatten(output)
         self.storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         self._written = False
         # Aliases without history: the outputs themselves will know of the graph that is being built.
@@ -139,7 +140,7 @@ class KeptOutput:
         leaves = [
             kept.tensor().detach() if isinstance(kept, KeptTensor | StoredTensor) else kept for kept in self._kept
         ]
-        return tree_unflatten(leaves, self._structure)
+        return self._structure.unflatten(leaves)
 
 
 class OutputKeeper(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -215,7 +216,7 @@ class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         start = self._mark()
         output = func(*args, **(kwargs or {}))
         end = self._mark()
-        leaves = [leaf for leaf in tree_flatten(output)[0] if isinstance(leaf, torch.Tensor)]
+        leaves = [leaf for leaf in optree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
         tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]
         aliases = []
         for tensor in tensors:

@@ -28,9 +28,8 @@ class _EnoughError(BaseException):
 class DroppedTensor:
     """The number of a tensor that was dropped; holds the tensor from when it is given until autograd lets go of it.
 
-    So a function of the user's may read it again. And the peak of a frame that is weighed is that of a block that is
-    kept: a node's saved tensors stay until its gradients have been summed to the shapes of its inputs, which takes
-    memory of its own on a GPU, 32 MiB of an H200's.
+    So a function of the user's may read it again. And the peak is that of a block that is kept: a node's saved tensors
+    stay until its gradients have been summed to the shapes of its inputs, which takes memory of its own on a GPU.
     """
 
     __slots__ = ("number", "tensor")
@@ -46,8 +45,6 @@ class ReplayFacts:
 
     outputs: frozenset[int] = frozenset()
     """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
-    rereads: bool = False
-    """whether a function reads what it saved more than once: all stays, once given, until autograd lets go of it"""
     small: set[int] = field(default_factory=set)
     """the numbers of those that are parameters, or smaller than what is moved"""
     costly: Mapping[str, Share] = field(default_factory=dict)
@@ -150,12 +147,12 @@ class Frame:
         """The tensors that a second run has saved so far."""
         return len(self._values)
 
-    def _packing(self) -> Callable[[torch.Tensor], int | DroppedTensor | KeptTensor]:
+    def _packing(self) -> Callable[[torch.Tensor], DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
         kinds, storages, weighed, strided = self._kinds, self._storages, self._weighed, torch.strided
-        samples, lasting = self._samples, weighed or self._facts.rereads
+        samples = self._samples
 
-        def pack(tensor: torch.Tensor) -> int | DroppedTensor | KeptTensor:
+        def pack(tensor: torch.Tensor) -> DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
             kinds.append(0 if stays or tensor.is_leaf else hash((tensor.shape, tensor.dtype)))
             if weighed:
@@ -165,22 +162,16 @@ class Frame:
                 samples.take(number, tensor)
             if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
                 return KeptTensor(tensor)
-            return DroppedTensor(number) if lasting else number
+            return DroppedTensor(number)
 
         return pack
 
-    def _unpack(self, saved: int | DroppedTensor | KeptTensor) -> torch.Tensor:
+    def _unpack(self, saved: DroppedTensor | KeptTensor) -> torch.Tensor:
         """Return a tensor that was dropped. Each is given once; a second backward pass computes them once more."""
-        if isinstance(saved, int):
-            return self._value(saved)
         if isinstance(saved, KeptTensor):
             return saved.tensor()
-        if saved.tensor is not None:
-            self._facts.rereads = True
-            return saved.tensor
-        tensor = self._value(saved.number)
-        if not keeps_graph():
-            saved.tensor = tensor
+        tensor = self._value(saved.number) if saved.tensor is None else saved.tensor
+        saved.tensor = None if keeps_graph() else tensor
         return tensor
 
     def _value(self, number: int) -> torch.Tensor:

@@ -5,101 +5,39 @@ BatchNorm, are changed once, however often it runs. A block that changes a large
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, count, pairwise, repeat
+from itertools import chain, count, pairwise
 from operator import is_
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
 
 from forebay.torch.compat import copy_all, version_of
-from forebay.torch.execution_context import NOTHING
 
 SMALL = 10**6
 """Buffers of fewer bytes are copied before every run; larger ones in the iteration that measures."""
 
 
-class Parameters(NamedTuple):
-    """The parameters of some modules, one after another."""
-
-    counts: list[int]
-    """of each module"""
-    names: list[str]
-    tensors: Sequence[torch.Tensor | None]
-    states: list[tuple[int, bool] | None]
-    """how often these had been changed, and whether they wanted gradients"""
-
-    @classmethod
-    def of(cls, parts: Iterable[nn.Module]) -> "Parameters":
-        """Look at those of some modules."""
-        counts, names, tensors = _listed(parts)
-        return cls(counts, names, tensors, _states(tensors))
-
-    def stand(self, parts: Iterable[nn.Module]) -> bool:
-        """Tell whether modules have the very same by the same names, and nothing has become of them."""
-        counts, names, tensors = _listed(parts)
-        alike = self.counts == counts and self.names == names and _identical(self.tensors, tensors)
-        return alike and self.states == _states(self.tensors)  # others need not count their changes
-
-    @contextmanager
-    def lend(self, parts: Sequence[nn.Module]) -> Iterator[None]:
-        """Let modules have these, and put back what they have now."""
-        owners = chain.from_iterable(map(repeat, parts, self.counts))  # each module as often as it has one
-        rows = zip(owners, self.names, self.tensors, self.states, strict=True)
-        lent = [(part, name, tensor, *state) for part, name, tensor, state in rows if tensor is not None and state]
-        had = {(part, name) for part, name, _, _, _ in lent}
-        for part in parts:
-            for name, now in part._parameters.items():
-                if now is not None and (part, name) not in had:
-                    raise _changed(name)
-        before: list[tuple[Any, str, Any]] = []
-        wanting: list[tuple[torch.Tensor, bool]] = []
-        try:
-            for part, name, tensor, version, wanted in lent:
-                if tensor._version != version:
-                    raise _changed(name)
-                table: Any = part._parameters
-                own = table.get(name, _MISSING)
-                if own is not tensor:  # torch.func.functional_call has others for a call
-                    before.append((table, name, own))
-                    table[name] = tensor
-                if tensor.requires_grad != wanted and tensor.is_leaf:  # frozen or thawed since
-                    wanting.append((tensor, not wanted))
-                    tensor.requires_grad_(wanted)
-            yield
-        finally:
-            for table, name, own in before:
-                if own is _MISSING:
-                    table.pop(name, None)
-                elif table.get(name) is not own:
-                    table[name] = own
-            for tensor, wanted in wanting:
-                tensor.requires_grad_(wanted)
+Table = dict[str, Any]
+"""Parameters or buffers of a module, by name."""
+Layout = list[tuple[nn.Module, list[tuple[str, nn.Module | None]]]]
+"""The modules of a block, and which each of them has by which names."""
 
 
-def _listed(parts: Iterable[nn.Module]) -> tuple[list[int], list[str], Sequence[torch.Tensor | None]]:
-    tables = [part._parameters for part in parts]
-    tensors = list(chain.from_iterable([table.values() for table in tables]))
-    return list(map(len, tables)), list(chain.from_iterable(tables)), tensors
-
-
-def _states(tensors: Iterable[torch.Tensor | None]) -> list[tuple[int, bool] | None]:
-    return [None if tensor is None else (tensor._version, tensor.requires_grad) for tensor in tensors]
-
-
-@dataclass(eq=False, slots=True)
+@dataclass(frozen=True, eq=False, slots=True)
 class InitialModuleState:
     """What a block had when its first run began."""
 
-    parts: Sequence[nn.Module]
-    """its modules"""
-    training: tuple[bool, ...]
-    parameters: Parameters
-    buffers: list[dict[str, torch.Tensor | None]]
+    layout: Layout
+    training: list[bool]
+    parameters: list[Table]
     """of each module, by name"""
+    states: list[tuple[int, bool] | None]
+    """of the parameters, how often they had been changed, and whether they wanted gradients"""
+    buffers: list[Table]
     copies: dict[int, torch.Tensor]
     """of buffers, by their identities"""
     sorts: Mapping[int, Any]
@@ -107,7 +45,12 @@ class InitialModuleState:
     large: list[tuple[str, torch.Tensor, int | None]]
     """buffers that are read where they are, and how often these had been changed"""
 
-    def buffers_again(self) -> list[dict[str, torch.Tensor | None]]:
+    @property
+    def parts(self) -> list[nn.Module]:
+        """Its modules."""
+        return [part for part, _ in self.layout]
+
+    def buffers_again(self) -> list[Table]:
         """Return what each module is to find in a second run."""
         for name, buffer, version in self.large:
             if id(buffer) not in self.copies and version_of(buffer) != version:
@@ -127,31 +70,34 @@ class ModuleState:
         self._lie: list[tuple[int, int, bool]] = []  # its buffers and their addresses, which have been looked at
         self._sorts: dict[int, Any] = {}
         self._apart: set[int] = set()  # the buffers that are not copied before every run
-        self._find_parts()
-
-    def _find_parts(self) -> None:
-        self._parts = list(self._module.modules())
-        self._tree = _Tree(self._parts)
+        self._layout = _layout_of(module)
 
     def next_run(self) -> int:
         """Return the number of the run that begins."""
         return next(self._runs)
 
+    @property
+    def parts(self) -> list[nn.Module]:
+        """The modules that it had when it ran last."""
+        return [part for part, _ in self._layout]
+
     def parameters(self) -> Iterator[torch.Tensor]:
-        """Yield the parameters of the modules that it had when it ran last."""
-        for part in self._parts:
+        """Yield the parameters of these."""
+        for part, _ in self._layout:
             yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
     def beyond(self) -> str | None:
-        """Tell why the block's buffers cannot be copied as they lie; None where they can."""
-        named = [pair for part in self._module.modules() for pair in part._buffers.items()]
+        """Tell why the block cannot be run again with its parameters and buffers as they lie; None where it can."""
+        parts = list(self._module.modules())
+        if any(isinstance(part, nn.Embedding | nn.EmbeddingBag) and part.max_norm is not None for part in parts):
+            return "scales rows of its parameters as it runs (max_norm)"
+        named = [pair for part in parts for pair in part._buffers.items()]
         return _beyond({id(buffer): (name, buffer) for name, buffer in named if buffer is not None}.values())
 
     def note(self, measured: bool) -> InitialModuleState:
         """Take note of what the block has now, for a second run; of large buffers too where it is measured."""
-        if not self._tree.stands():
-            self._find_parts()
-        parts = self._parts
+        layout = self._layout = _layout_of(self._module)
+        parts = self.parts
         tables = [part._buffers.copy() for part in parts]
         named = [(name, buffer) for table in tables for name, buffer in table.items() if buffer is not None]
         lie = [
@@ -168,7 +114,10 @@ class ModuleState:
         large = [(name, buffer, version_of(buffer)) for name, buffer in named if id(buffer) in apart] if apart else []
         copied = {id(b): b for _, b in named if id(b) not in apart or (measured and not b.requires_grad)}
         copies = copies_of(copied, self._sorts)
-        return InitialModuleState(parts, _modes(parts), Parameters.of(parts), tables, copies, self._sorts, large)
+        parameters = [part._parameters.copy() for part in parts]
+        states = [None if p is None else (p._version, p.requires_grad) for table in parameters for p in table.values()]
+        modes = [part.training for part in parts]
+        return InitialModuleState(layout, modes, parameters, states, tables, copies, self._sorts, large)
 
     @staticmethod
     def changed(initial: InitialModuleState) -> str | None:
@@ -186,22 +135,53 @@ class ModuleState:
     @contextmanager
     def for_replay(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
-        if initial.parts is not self._parts or not self._tree.stands():
+        if _layout_of(self._module) != initial.layout:
             raise _changed("a module of it")
-        parts, modes = initial.parts, _modes(initial.parts)
-        tables = [part._buffers for part in parts]
-        own = [table.copy() for table in tables]
-        with NOTHING if initial.parameters.stand(parts) else initial.parameters.lend(parts):
-            try:
-                _set_modes(parts, initial.training)
-                _fill(tables, initial.buffers_again())
-                yield
-            finally:
-                _fill(tables, own)
-                _set_modes(parts, modes)
+        parts = initial.parts
+        modes = [part.training for part in parts]
+        buffers, parameters = [part._buffers for part in parts], [part._parameters for part in parts]
+        turned = _other_gradients(initial, parameters)
+        # Where torch.func.functional_call had others for a call: else nothing is touched, which others may swap, too.
+        lent = [pair for pair in zip(parameters, initial.parameters, strict=True) if not _same_items(*pair)]
+        own, own_buffers = [table.copy() for table, _ in lent], [table.copy() for table in buffers]
+        try:
+            for tensor in turned:
+                tensor.requires_grad_(not tensor.requires_grad)
+            _set_modes(parts, initial.training)
+            _fill((table for table, _ in lent), (row for _, row in lent))
+            _fill(buffers, initial.buffers_again())
+            yield
+        finally:
+            _fill(buffers, own_buffers)
+            _fill((table for table, _ in lent), own)
+            _set_modes(parts, modes)
+            for tensor in turned:
+                tensor.requires_grad_(not tensor.requires_grad)
 
 
-def _fill(tables: Iterable[dict[str, torch.Tensor | None]], rows: Iterable[dict[str, torch.Tensor | None]]) -> None:
+def _other_gradients(initial: InitialModuleState, tables: Iterable[Any]) -> list[torch.Tensor]:
+    """List the parameters that were frozen or thawed since, refusing those that were changed or added."""
+    for table, had in zip(tables, initial.parameters, strict=True):
+        for name, now in table.items():
+            if now is not None and had.get(name) is None:
+                raise _changed(name)
+    turned = []
+    named = chain.from_iterable(table.items() for table in initial.parameters)
+    for (name, tensor), state in zip(named, initial.states, strict=True):
+        if tensor is not None and state is not None:
+            if tensor._version != state[0]:
+                raise _changed(name)
+            if tensor.requires_grad != state[1] and tensor.is_leaf:
+                turned.append(tensor)
+    return turned
+
+
+def _same_items(table: Any, row: Table) -> bool:
+    """Tell whether a module has the very same by the same names."""
+    return list(table) == list(row) and all(map(is_, table.values(), row.values()))
+
+
+def _fill(tables: Iterable[Any], rows: Iterable[Table]) -> None:
     for table, row in zip(tables, rows, strict=True):
         if table or row:
             table.clear()
@@ -253,16 +233,7 @@ def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
     return not _in_one_piece(copy) or torch.equal(copy, buffer)  # others do not compare
 
 
-def _identical(objects: Sequence[Any], others: Sequence[Any]) -> bool:
-    """Tell whether these are the very same objects, one by one."""
-    return len(objects) == len(others) and all(map(is_, objects, others))
-
-
-def _modes(parts: Iterable[nn.Module]) -> tuple[bool, ...]:
-    return tuple([part.training for part in parts])
-
-
-def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
+def _set_modes(parts: Iterable[nn.Module], modes: Iterable[bool]) -> None:
     for part, mode in zip(parts, modes, strict=True):
         if part.training != mode:
             part.training = mode
@@ -270,34 +241,25 @@ def _set_modes(parts: Iterable[nn.Module], modes: tuple[bool, ...]) -> None:
 
 def flags_of(states: Iterable[ModuleState]) -> tuple[bytes, bytes]:
     """Return the modes of some blocks, and which parameters want gradients: what they save depends on them."""
-    parts = list(chain.from_iterable([state._parts for state in states]))
+    parts = list(chain.from_iterable([state.parts for state in states]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])
     wanted = [parameter.requires_grad for parameter in parameters if parameter is not None]
     return bytes([bool(part.training) for part in parts]), bytes(wanted)
 
 
-class _Tree:
-    """Which modules those of a block have, and by which names."""
-
-    def __init__(self, parts: Iterable[nn.Module]) -> None:
-        self._leaves, self._parents = [], []
-        for part in parts:
-            if part._modules:
-                self._parents.append((part, list(part._modules), list(part._modules.values())))
-            else:
-                self._leaves.append(part)
-
-    def stands(self) -> bool:
-        """Tell whether it is still so."""
-        if any([leaf._modules for leaf in self._leaves]):  # noqa: C419 - faster
-            return False
-        for part, names, modules in self._parents:
-            if list(part._modules) != names or not _identical(modules, list(part._modules.values())):
-                return False
-        return True
-
-
-_MISSING = object()
+def _layout_of(module: nn.Module) -> Layout:
+    """List the modules of a block, and what each has by which names; faster than torch does, for every run asks."""
+    layout: Layout = []
+    visited: set[nn.Module] = set()
+    waiting = [module]
+    while waiting:
+        part = waiting.pop()
+        if part not in visited:
+            visited.add(part)
+            children: Any = part._modules
+            layout.append((part, list(children.items())))
+            waiting += [child for child in children.values() if child is not None]
+    return layout
 
 
 def _changed(name: str) -> RuntimeError:
