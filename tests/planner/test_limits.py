@@ -9,6 +9,7 @@ from functools import cache, partial
 from math import inf, nan
 from random import Random
 
+import numpy as np
 import pytest
 
 import forebay as fb
@@ -92,7 +93,7 @@ def test_each_limit_is_where_it_is_said_to_be(taken, refused, says):
         ),
         (lambda first: assumed_costs("laptop", 1, first), ("host",), ("device",)),
         (lambda first: assumed_costs("h200", 1, first), ("device",), ("host",)),
-        (lambda name: assumed_costs(name, 1, "device"), (None, "", "v100"), ("H200", 7, ["h200"])),
+        (lambda name: assumed_costs(name, 1, "device"), (None, "v100"), ("", "H200", 7, ["h200"], np.ones(2))),
     ],
 )
 def test_figures_of_a_machine_are_in_their_range(make, taken, refused):
@@ -119,6 +120,15 @@ def test_a_machine_that_does_not_suit_the_budget_is_told_with_those_that_do():
     with pytest.raises(fb.PlanError, match=r"starts with the device.*or one of the machines h200, v100, "):
         assumed_costs("laptop", 1, "device")
     assert assumed_costs(None, 1, "host").assumed == "laptop" and assumed_costs(None, 1, "device").assumed == "h200"
+
+
+def test_small_numbers_of_numpy_are_as_any_others():
+    usual = {"state_bytes": 10**6, "budget": "20MB"}
+    few = fb.plan(np.uint8(200), **usual, every=np.uint8(3), overhead=np.int8(100), reversals=np.int8(100))
+    assert few == fb.plan(200, **usual, every=3, overhead=100, reversals=100)
+    assert fb.plan(np.uint64(200), **usual, every=np.uint64(3), slots=np.int8(9)) == fb.plan(
+        200, **usual, every=3, slots=9
+    )
 
 
 @cache

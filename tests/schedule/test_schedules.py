@@ -4,6 +4,7 @@ import itertools
 import pickle
 from heapq import heappop, heappush
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,12 +18,14 @@ from forebay.schedule import (
     Forward,
     Hierarchical,
     Level,
+    Online,
     Restore,
     Revolve,
     Save,
     StoreAll,
     TwoLevel,
     Uniform,
+    Weighted,
     ZCut,
     check,
     named,
@@ -266,6 +269,33 @@ def test_bad_input_is_refused_with_what_would_work(make, says):
 def test_the_interpreter_refuses_what_cannot_work(actions, says):
     with pytest.raises(ScheduleError, match=says):
         check(Foreign(2, tuple(actions)))
+
+
+@pytest.mark.parametrize("small", [np.int8, np.uint8, np.uint64], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: StoreAll(n(120)),
+        lambda n: ZCut(n(100), n(60)),
+        lambda n: Revolve(n(100), n(3)),
+        lambda n: Uniform(n(100), n(7)),
+        lambda n: TwoLevel(n(120), n(11)),
+        lambda n: TwoLevel(n(120), n(11), n(4)),
+        lambda n: Online(n(120), n(3)),
+        lambda n: Weighted(n(90), n(3), np.arange(90, dtype=np.uint8)),
+        lambda n: Hierarchical(n(120), (Level(n(2)), Level(n(14), np.float32(2.5)))),
+        lambda n: named("hierarchical:2,100@30", n(120)),
+    ],
+)
+def test_small_numbers_of_numpy_are_as_any_others(make, small):
+    schedule = check(make(small))
+    assert schedule == make(int) and repr(schedule) == repr(make(int)) and list(schedule) == list(make(int))
+    assert type(schedule.steps) is int and type(schedule.forward_steps) is int
+
+
+def test_what_zcut_needs_is_told_of_small_numbers_too():
+    with pytest.raises(ScheduleError, match="20 for 100 steps, not 3: give 20"):
+        ZCut(np.int8(100), 3)
 
 
 def test_the_interpreter_holds_a_schedule_to_its_word():

@@ -21,7 +21,7 @@ from functools import cached_property
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Restore, Save, Schedule
-from forebay.schedule.segmented import check_count, check_steps
+from forebay.schedule.segmented import check_steps, take_whole
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Online(Schedule):
     snapshots: int
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_steps(self.steps)
-        check_count(self.snapshots, "snapshots")
         if self.snapshots < 1:
             raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {self.snapshots}")
 

@@ -84,6 +84,13 @@ class Segmented(Schedule):
         return count(self.last_visits, self.inner + 1), count(self.interval, self.inner + 1)
 
 
+def take_whole(schedule: Schedule, *names: str) -> None:
+    """Make numbers of a schedule plain ints, as small ones of NumPy overflow; refuse what is not a whole number."""
+    for name in names:
+        check_count(value := getattr(schedule, name), name)
+        object.__setattr__(schedule, name, int(value))
+
+
 def check_steps(steps: int) -> None:
     """Refuse a loop without steps."""
     check_count(steps, "steps")
@@ -100,7 +107,6 @@ def check_count(value: object, what: str) -> None:
 def check_snapshots(steps: int, snapshots: int) -> None:
     """Refuse a number of snapshots that no reversal of `steps` steps can use."""
     check_steps(steps)
-    check_count(snapshots, "snapshots")
     if snapshots < 1:
         raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {short(snapshots)}")
     if snapshots > steps:

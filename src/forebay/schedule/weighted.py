@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Save, Schedule
-from forebay.schedule.segmented import check_snapshots
+from forebay.schedule.segmented import check_snapshots, take_whole
 
 Numbers = NDArray[np.float64]
 States = NDArray[np.int64]
@@ -60,6 +60,7 @@ class Weighted(Schedule):
     """seconds of each step, or anything in proportion to them"""
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_snapshots(self.steps, self.snapshots)
         costs = tuple(map(float, self.costs))
         if len(costs) != self.steps:
