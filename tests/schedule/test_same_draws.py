@@ -14,13 +14,14 @@ from xxhash import xxh3_64_hexdigest
 
 from forebay.schedule import Hierarchical, Level, Online, Weighted, check, named
 from forebay.schedule.levels.exact import MOST
+from forebay.schedule.online import back, retainable
 
 KNOWN = Path(__file__).with_name("same_draws.json")
 
 
 def costs_of(draw, steps):
     """Costs of steps of one kind or another; hardly two are equal, so that no choice hangs on the last digit."""
-    kind, dear, scale = draw.randrange(6), draw.randrange(steps), draw.choice((1e-4, 1.0, 3e5))
+    kind, dear, scale = draw.randrange(7), draw.randrange(steps), draw.choice((1e-4, 1.0, 3e5))
     slope, often = draw.choice((-0.9, 3.0)), draw.choice((0.05, 0.4))
     costs = {
         0: [1 / (0.02 + draw.random()) for _ in range(steps)],
@@ -29,14 +30,15 @@ def costs_of(draw, steps):
         3: [1.0 if step < dear else 10.0 for step in range(steps)],
         4: [1.0 if step == dear or draw.random() < often else 0.0 for step in range(steps)],
         5: [1.0 + 7.0 * (step // 9 % 3 == 1) for step in range(steps)],
+        6: [1.0] * steps,
     }[kind]
     return [scale * (1 + 0.05 * draw.random()) * cost for cost in costs]
 
 
 def few(draw):
     """A first sweep that learns, with few slots."""
-    steps = draw.randint(4, 44)
-    costs, snapshots, lap = costs_of(draw, steps), draw.randint(1, 7), draw.choice((1, 1, 1, 2, 3, 5))
+    steps = draw.randint(9, 60)
+    costs, snapshots, lap = costs_of(draw, steps), draw.randint(2, 6), draw.choice((1, 1, 1, 2, 3))
     return f"{snapshots} of {steps} by {lap}", learned(costs, snapshots, lap)
 
 
@@ -93,14 +95,32 @@ KINDS = {few: 50, many: 40, weighted: 40, gridded: 3, tabulated: 25, worth: 40, 
 
 
 def told_of(kind, number):
-    """Tell what a loop is reversed by: a checksum of all actions, and how much it does."""
+    """Tell which loop is reversed, and by what."""
     about, schedule = kind(Random(f"{kind.__name__} {number}"))
+    return [f"{schedule} {about}", *summary(schedule)]
+
+
+def summary(schedule):
+    """Tell a checksum of all actions, and how much a schedule does."""
     actions = xxh3_64_hexdigest(repr(list(check(schedule))).encode())
-    return [f"{schedule} {about}", actions, schedule.forward_steps, schedule.saves, schedule.peak_snapshots]
+    return [actions, schedule.forward_steps, schedule.saves, schedule.peak_snapshots]
+
+
+def ways_back(number):
+    """Tell which snapshots a sweep may retain, the best choice first, and a way back with some of them."""
+    draw = Random(f"retained {number}")
+    schedule = online(draw)[1]
+    steps, snapshots = schedule.steps, schedule.snapshots
+    choices = retainable(schedule.kept, steps, snapshots)
+    actions = [list(back(schedule.kept, steps, snapshots, retained)) for retained in choices]
+    return [f"{schedule} {steps}", choices, xxh3_64_hexdigest(repr(actions).encode())]
 
 
 def cases():
     """Yield the name of each case, and what makes it anew."""
+    limits = (399, 63), (399, 64), (400, 64), (400, 65), (401, 64)
+    yield "limits of tables", lambda: [summary(Hierarchical(n, (Level(2), Level(s, 3.5)))) for n, s in limits]
+    yield "ways back", lambda: [ways_back(number) for number in range(12)]
     for kind, count in KINDS.items():
         yield kind.__name__, lambda kind=kind, count=count: [told_of(kind, number) for number in range(count)]
 

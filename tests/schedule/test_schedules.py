@@ -30,6 +30,7 @@ from forebay.schedule import (
     check,
     named,
 )
+from forebay.schedule.names import is_auto
 from forebay.schedule.zcut import fewest_snapshots
 
 
@@ -202,6 +203,8 @@ def test_names_and_back(text):
 
 
 def test_schedules_show_what_they_are_made_from():
+    levels = "(Level(snapshots=2, price=0.0), Level(snapshots=3, price=1.5))"
+    assert repr(named("hierarchical:2,3@1.5", 9)) == f"Hierarchical(steps=9, levels={levels})"
     schedules = StoreAll(9), Revolve(9, 3), Uniform(9, 3), ZCut(9, 6), TwoLevel(9, 3, 2)
     assert [eval(repr(schedule)) for schedule in schedules] == list(schedules)
 
@@ -210,6 +213,11 @@ def test_schedules_show_what_they_are_made_from():
 def test_names_of_levels_and_back(text):
     schedule = named(text, 1000)
     assert str(schedule) == text and named(str(schedule), 1000) == schedule
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(" Auto ", True), ("auto:3", False), (3, False), (None, False)])
+def test_it_is_told_whether_the_planner_is_to_find_a_schedule(asked, expected):
+    assert is_auto(asked) is expected
 
 
 def test_names_may_leave_the_inner_snapshots_out():

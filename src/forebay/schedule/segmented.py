@@ -72,7 +72,7 @@ class Segmented(Schedule):
     def peak_snapshots(self) -> int:
         """Snapshots that are alive at one time, at most."""
         last, inside = self.each_stretch(binomial.live)
-        return self.majors - 1 + (max(last, inside - 1) if self.majors > 1 else last)
+        return self.majors - 1 + max(last, inside - 1)
 
     @property
     def alive_at_turn(self) -> int:
