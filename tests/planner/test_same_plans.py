@@ -134,11 +134,11 @@ def candidates_of(steps):
     return {**told, "twolevel:3": checksum([str(each) for each in candidates(steps, "twolevel", 3)])}
 
 
-def recipes_of(steps, links, slower=1.0, below=inf):
+def recipes_of(steps, links, slower=1.0, below=inf, slots=(4, 30, 200)):
     """The schedules of levels that are looked at, what is guessed of them, and what they take at least."""
     up, down = ([slower * seconds for seconds in way[:links]] for way in ((3.0, 20.0), (4.0, 25.0)))
     work = Work(1.0, 1.5, 0.1, 0.2, 0.0, tuple(up), tuple(down))
-    slots = (4, 30, 200)[: links + 1]
+    slots = slots[: links + 1]
     found = hierarchies.recipes(steps, work, slots[0], sum(slots), below)
     some = found[:: max(1, len(found) // 8)]
     told = [[each.guess(steps, work), each.least(steps, work, slots, 0.01), *each[:4]] for each in some]
@@ -308,6 +308,8 @@ def cases():
     limits = ((400, 1, 0.4, 1500.0), (401, 1, 0.4, 1500.0), (400, 2, 1.0, 2000.0), (401, 2, 1.0, 2000.0))
     for steps, links, slower, below in (*limits, (60, 1, 30.0, 260.0), (60, 2, 30.0, 400.0), (900, 1, 9.0, 5000.0)):
         yield f"recipes {steps} {links} {below}", lambda a=(steps, links, slower, below): recipes_of(*a)
+    for steps in (70, 399, 400):
+        yield f"recipes {steps} on many slots", lambda steps=steps: recipes_of(steps, 1, 1.0, inf, (2, 90))
     for seed in range(6):
         yield f"envelopes {seed}", lambda seed=seed: envelopes(seed)
     searches = (

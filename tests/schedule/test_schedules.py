@@ -247,12 +247,32 @@ def test_names_may_leave_the_inner_snapshots_out():
         (lambda: named("hierarchical:2@3", 10), "the first level has none"),
         (lambda: named("hierarchical:2,0@3", 10), "give 1 to 10"),
         (lambda: Hierarchical(10, ()), "at least one level"),
+        (lambda: Hierarchical(10, (Level(11),)), "give 1 to 10"),
+        (lambda: Hierarchical(10, (Level(1), Level(2, -0.1))), "0 or more"),
+        (lambda: ZCut(100, 102), "102 snapshots are more than zcut can use: give 101"),
+        (lambda: TwoLevel(10, 0), "give 1 to 10"),
+        (lambda: TwoLevel(10, 5, -2), "give 0 to 4"),
+        (lambda: named("uniform:1,1", 10), "one number"),
+        (lambda: named("zcut:8,1", 10), "one number"),
+        (lambda: named("online:1,1", 10), "one number"),
+        (lambda: named("weighted:1,1", 10, [1.0] * 10), "one number"),
+        (lambda: named("weighted:1", 10), "say what they are"),
+        (lambda: named("twolevel:3,2,1", 10), "two numbers"),
+        (lambda: named("hierarchical:1,1,1,1,1", 10), "up to four levels"),
+        (lambda: named(f"revolve:{'1' * 19}", 10), "cannot read"),
         (lambda: Hierarchical(10, (Level(1), Level(2, float("inf")))), "0 or more"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_work(make, says):
     with pytest.raises(ScheduleError, match=says):
         make()
+
+
+def test_what_just_fits_is_taken():
+    schedules = ZCut(100, 20), ZCut(100, 101), TwoLevel(10, 10, 9), TwoLevel(10, 1, 0), Uniform(10, 10), Revolve(1, 1)
+    levels = [Hierarchical(10, (Level(10), Level(1, 0.0))), named("hierarchical:1,1,1,1", 10)]
+    for schedule in (*schedules, *levels, named("twolevel:3,2", 10), named("online:1", 10)):
+        check(schedule)
 
 
 @pytest.mark.parametrize(
