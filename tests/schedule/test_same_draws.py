@@ -62,6 +62,12 @@ def gridded(draw):
     return f"{steps}", Weighted(steps, draw.randint(2, 5), costs_of(draw, steps))
 
 
+def nearly_even(draw):
+    """A long loop whose steps hardly differ: where a grid tells nothing, it is split as by Revolve."""
+    noise = draw.choice((0.021, 0.03))
+    return f"{noise}", Weighted(700, 2, [1 + noise * draw.random() for _ in range(700)])
+
+
 def tabulated(draw):
     """Two levels with a price, of short loops."""
     steps = draw.randint(2, 70)
@@ -91,7 +97,17 @@ def segmented(draw):
     return f"{steps}", named(name + str(steps - interval // 2 + 1) * (name == "zcut:"), steps)
 
 
-KINDS = {few: 50, many: 40, weighted: 40, gridded: 3, tabulated: 25, worth: 40, online: 25, segmented: 25}
+KINDS = {
+    few: 50,
+    many: 40,
+    weighted: 40,
+    gridded: 3,
+    nearly_even: 2,
+    tabulated: 25,
+    worth: 40,
+    online: 25,
+    segmented: 25,
+}
 
 
 def told_of(kind, number):

@@ -186,8 +186,7 @@ class WeightedSplits:
         if visits <= self.longest:
             self.nested.append(self._table(start, stop, snapshots))
             return self.split(start, visits, snapshots)
-        middle = self._behind_dear(start + binomial.split(visits, snapshots), visits // 50)
-        return min(max(middle - start, 1), visits - 1)
+        return binomial.split(visits, snapshots)
 
     def _even(self, start: int, visits: int) -> bool:
         """Tell whether all steps of a stretch cost nearly the same."""
@@ -203,7 +202,7 @@ class WeightedSplits:
 
     def _behind_dear(self, state: int, reach: int) -> int:
         """Return the state near a state behind the largest fall in cost: a snapshot there spares the dear step."""
-        states = np.arange(max(state - reach, 1), min(state + reach, len(self.costs) - 1) + 1)
+        states = np.arange(state - reach, min(state + reach, len(self.costs) - 1) + 1)
         if not len(states):
             return state
         fall = self.costs[states - 1] - self.costs[states] - 1e-9 * self.prefix[-1] * abs(states - state)
