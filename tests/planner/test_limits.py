@@ -16,6 +16,7 @@ import forebay as fb
 from forebay.planner.choose import operations_of
 from forebay.planner.costs import CodecCost, HostCost, assumed_costs, check_number
 from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_budget, check_step_costs, with_step_costs
+from forebay.planner.plan import MOST_SHOWN
 from forebay.planner.search.bounds import in_last_tier
 from forebay.planner.search.hierarchies import Recipe
 from forebay.planner.simulate import BOUNDLESS, Work, simulate
@@ -155,6 +156,7 @@ def moving_plan():
         ({"schedule": fb.Revolve(30, 8)}, "schedule"),
         ({"snapshot_bytes": 10**9 - 1}, "snapshot_bytes"),
         ({"snapshot_bytes": 0, "state_bytes": 0}, "snapshot_bytes"),
+        ({"snapshot_bytes": 1, "state_bytes": 0}, "snapshot_bytes"),
         ({"slots": ()}, "slots"),
         ({"slots": (3,)}, "slots"),
         ({"slots": (3, 6, 1)}, "slots"),
@@ -249,6 +251,13 @@ def test_a_plan_says_where_its_costs_are_from_and_logs_its_reasons_where_asked(c
         with caplog.at_level(level, "forebay.planner"):
             fb.plan(9, 10**9, "9GB")
         assert len(caplog.records) == lines and assumed.explain() == (caplog.messages[1:] or [assumed.explain()])[0]
+
+
+@pytest.mark.parametrize(("steps", "drawn"), [(MOST_SHOWN // 5, True), (MOST_SHOWN // 5 + 1, False)])
+def test_a_notebook_draws_plans_of_few_actions_unasked(steps, drawn):
+    plan = fb.plan(steps, 10**6, "9GB", schedule="storeall")
+    assert len(plan.schedule) == 5 * steps
+    assert ("<svg" in plan._repr_html_()) == drawn and "storeall" in plan._repr_html_()
 
 
 def test_a_name_that_could_not_be_written_again_is_refused():
