@@ -193,6 +193,16 @@ def tried(count, budget, link, host=inf, size=1):
     return json.loads(json.dumps([len(begun), checksum(ways), seeds, found, search._left, len(search._ranks)]))
 
 
+def priced(seed):
+    """The best choice of each block at each price of a byte and of the link, and each pair of choices divided."""
+    random = Random(seed)
+    sizes = [10 ** random.randint(6, 9) for _ in range(9)]
+    chain = chain_of([random.randint(1, 9) * size for size in sizes], link=10.0 ** random.randint(7, 10))
+    return [
+        ["".join(map(str, picks)) for picks in each] for each in (blockwise._priced(chain), blockwise._divided(chain))
+    ]
+
+
 def forecasts(seed):
     """What is predicted of steps whose blocks are treated in any way."""
     random = Random(seed)
@@ -331,6 +341,8 @@ def cases():
     for seed in range(10):
         yield f"stacked {seed}", lambda seed=seed: stacked(seed)
         yield f"forecasts {seed}", lambda seed=seed: forecasts(seed)
+    for seed in range(3):
+        yield f"priced {seed}", lambda seed=seed: priced(seed)
     yield "works", works
     yield "uneven numbers", numbers_of_uneven
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):
