@@ -260,6 +260,10 @@ def test_a_notebook_draws_plans_of_few_actions_unasked(steps, drawn):
     assert ("<svg" in plan._repr_html_()) == drawn and "storeall" in plan._repr_html_()
 
 
+def test_a_plan_is_written_a_line_for_each_parameter():
+    assert moving_plan().to_json().startswith('{\n  "steps": 30,\n  "every": 1,\n')
+
+
 def test_a_name_that_could_not_be_written_again_is_refused():
     data = json.loads(moving_plan().to_json())
     data["alternatives"] = [{"name": "revolve", "seconds": 1.0, "exact": True}]
