@@ -225,6 +225,7 @@ def test_what_the_last_tier_holds_is_what_a_simulation_finds_there(seed):
         (60, 1, {"saves": 1.68}, False),
         (60, 1, {"saves": 0.1, "alive": 0.1, "splits": 9}, True),
         (60, 1, {"alive": 1.24}, True),
+        (60, 1, {"alive": 1.25}, True),
         (60, 1, {"alive": 1.26}, False),
         (500, 1, {"forward_steps": 1.001, "saves": 1.9}, True),
         (500, 1, {"forward_steps": 1.003}, False),

@@ -320,6 +320,8 @@ def cases():
         yield f"recipes {steps} {links} {below}", lambda a=(steps, links, slower, below): recipes_of(*a)
     for steps in (70, 399, 400):
         yield f"recipes {steps} on many slots", lambda steps=steps: recipes_of(steps, 1, 1.0, inf, (2, 90))
+    for links in (1, 2):
+        yield f"recipes on many fast slots {links}", lambda links=links: recipes_of(90, links, 1.0, inf, (60, 20, 9))
     for seed in range(6):
         yield f"envelopes {seed}", lambda seed=seed: envelopes(seed)
     searches = (
