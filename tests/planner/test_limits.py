@@ -18,7 +18,7 @@ from forebay.planner.costs import CodecCost, HostCost, assumed_costs, check_numb
 from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_budget, check_step_costs, with_step_costs
 from forebay.planner.plan import MOST_SHOWN
 from forebay.planner.search.bounds import in_last_tier
-from forebay.planner.search.hierarchies import Recipe
+from forebay.planner.search.hierarchies import MOST_SPLITS, Recipe, most_splits
 from forebay.planner.simulate import BOUNDLESS, Work, simulate
 from forebay.schedule import Hierarchical, Level, named
 from forebay.units import MOST_BYTES
@@ -241,6 +241,12 @@ def test_schedules_that_are_not_as_estimated_or_have_too_many_splits_are_not_mad
     recipe = Recipe(*map(float, known), levels)
     recipe = recipe._replace(**{name: factor * getattr(recipe, name) for name, factor in change.items()})
     assert (recipe.make(steps, work) is not None) == is_made
+
+
+@pytest.mark.parametrize(("up", "down", "most"), [(2.0, 2.0, 0), (2.1, 2.0, 1), (0.5, 3.6, 1), (3.5, 0.5, 0)])
+def test_fewer_splits_are_simulated_where_a_trip_takes_more_than_four_steps(up, down, most):
+    assert most_splits(Work(1, 1, 0, 0, 0, (up,), (down,))) == MOST_SPLITS[most]
+    assert most_splits(Work(1, 1, 0, 0, 0, (up, up), (down, down))) == MOST_SPLITS[2]
 
 
 def test_a_plan_says_where_its_costs_are_from_and_logs_its_reasons_where_asked(caplog):

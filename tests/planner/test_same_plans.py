@@ -88,6 +88,12 @@ def bounds(seed, slower=1.0):
     return [*told, *(asdict(predict(each, slots, hosted)) for each in (schedule, levels))]
 
 
+def bounds_of_one(up, down):
+    """Bounds on levels where a split leaves a single state behind it, which uses no slot."""
+    levels, work = named("hierarchical:1,5@4,2@0.3,5@60", 267), Work(1.0, 1.0, 0.1, 0.1, 0.0, (up,), (down,))
+    return [[each.misses, each.moving, each.stalled] for each in bounds_of_levels(levels, work, (3, 99))]
+
+
 def envelopes(seed):
     """When stretches use each slot, those that fit and those that stall, and how much they miss and stall."""
     random = Random(seed)
@@ -322,6 +328,8 @@ def cases():
         yield f"recipes {steps} on many slots", lambda steps=steps: recipes_of(steps, 1, 1.0, inf, (2, 90))
     for links in (1, 2):
         yield f"recipes on many fast slots {links}", lambda links=links: recipes_of(90, links, 1.0, inf, (60, 20, 9))
+    for up, down in ((2.0, 25.0), (25.0, 25.0), (25.0, 2.0)):
+        yield f"bounds of one {up} {down}", lambda a=(up, down): bounds_of_one(*a)
     for seed in range(6):
         yield f"envelopes {seed}", lambda seed=seed: envelopes(seed)
     searches = (
