@@ -52,11 +52,14 @@ def costs_of(draw, steps):
 def problem(number):
     """What is asked of the planner."""
     draw = Random(f"problem {number}")
-    steps, tiers = draw.choice((draw.randint(1, 12), draw.randint(9, 50))), draw.choice((1, 1, 2, 2, 2, 3))
+    steps, tiers = draw.choice((draw.randint(1, 12), draw.randint(9, 34))), draw.choice((1, 1, 2, 2, 2, 3))
     names = draw.choice((("device", "host", "disk"), ("host", "disk")))[:tiers]
     budget = {name: int(RAW * draw.choice((0.9, 1.4, 2.5, 4, 6, 9)) * 2.2**place) for place, name in enumerate(names)}
+    family = draw.choice(FAMILIES)
+    codecs = (None, None, "small", ["tiny", "small"])
+    takes_long = steps > 16 and family in ("auto", "hierarchical")
     options = {
-        "codec": draw.choice((None, None, "small", ["tiny", "small"])),
+        "codec": draw.choice(codecs[: 2 if takes_long else 4]),
         "record_bytes": draw.choice((None, None, RAW // 3)),
         "every": draw.choice((1, 1, 1, 3)),
         "policy": draw.choice(("min", "min", "min", "lru")),
@@ -73,7 +76,7 @@ def problem(number):
         "state_bytes": RAW,
         "budget": fb.Budget(**budget),
         "costs": costs_of(draw, steps),
-        "schedule": draw.choice(FAMILIES),
+        "schedule": family,
     }
 
 

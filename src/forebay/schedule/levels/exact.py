@@ -46,12 +46,12 @@ class ExactSplits:
     def settle(self, visits: int, stretch: Stretch) -> Stretch:
         """Return the stretch on the level that splits it."""
         split = stretch.level and self.cuts[stretch.snapshots, visits]
-        return stretch if split else stretch._replace(level=0, snapshots=self.first)
+        return stretch if split else Stretch(0, self.first, stretch.passes)
 
     def split(self, visits: int, stretch: Stretch) -> tuple[int, Stretch, Stretch]:
         """Return the visits before the split of a settled stretch that is not binomial, and both of its parts."""
-        saves = stretch.snapshots
-        return int(self.cuts[saves, visits]), stretch, stretch._replace(snapshots=saves - 1)
+        level, saves, passes = stretch
+        return int(self.cuts[saves, visits]), stretch, Stretch(level, saves - 1, passes)
 
 
 _kept: OrderedDict[tuple[int, int, float], Cuts] = OrderedDict()
