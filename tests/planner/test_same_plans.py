@@ -204,9 +204,7 @@ def priced(seed):
     random = Random(seed)
     sizes = [10 ** random.randint(6, 9) for _ in range(9)]
     chain = chain_of([random.randint(1, 9) * size for size in sizes], link=10.0 ** random.randint(7, 10))
-    return [
-        ["".join(map(str, picks)) for picks in each] for each in (blockwise._priced(chain), blockwise._divided(chain))
-    ]
+    return ["".join(map(str, picks)) for picks in blockwise._priced(chain)], checksum(list(blockwise._divided(chain)))
 
 
 def forecasts(seed):
