@@ -40,7 +40,7 @@ from forebay.planner.search.coarse import Coarse, misses
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import Work, simulate
-from forebay.schedule import Online, StoreAll, named
+from forebay.schedule import Level, Online, StoreAll, named
 
 KNOWN = Path(__file__).with_name("same_plans.json")
 GB = 10**9
@@ -168,6 +168,17 @@ def searched(steps, slots, pin=0.0, levels=True, below=inf):
     return [first, left, best, leader.limit, sorted(map(list, leader.alternatives.values()))]
 
 
+def leasts():
+    """What schedules on levels take at least, and may take, whether they are known or estimated."""
+    told, levels = [], (Level(2), Level(6, 3.0))
+    for up, down, save in ((50.0, 1.0, 2.0), (1.0, 50.0, 2.0), (3.0, 3.0, 0.1), (0.1, 0.1, 5.0)):
+        work = Work(0.7, 0.1, save, 0.1, 0.2, (up,), (down,))
+        for exact in (True, False):
+            recipe = hierarchies.Recipe(170.0, 20.0, 4.0, 8.0, levels, exact)
+            told += [recipe.least(61, work, slots, 0.3) for slots in ((2, 30), (7, 1))] + [recipe.guess(61, work)]
+    return told
+
+
 def estimates(visits, fractions, most_worth):
     """What schedules of two levels are estimated to do, where that is asked for and within reach."""
     variants = [(first, price) for first in (1, 2, 6) for price in (0.5, 13.0)]
@@ -270,7 +281,12 @@ def numbers_of_uneven():
 def presets():
     """What is taken for granted of machines, links, hosts and codecs of which nothing else is said, to the digit."""
     told = {name: [repr(machine), repr(machine.costs(10**9))] for name, machine in MACHINES.items()}
-    return told | {"codec": repr(fb.CodecCost(2, 3, 4)), "link": repr(fb.Link(1, 2)), "host": repr(HostCost())}
+    return told | {
+        "block": repr(BlockChoice("x")),
+        "codec": repr(fb.CodecCost(2, 3, 4)),
+        "link": repr(fb.Link(1, 2)),
+        "host": repr(HostCost()),
+    }
 
 
 NUMBERS = {
@@ -351,6 +367,7 @@ def cases():
         yield f"forecasts {seed}", lambda seed=seed: forecasts(seed)
     for seed in range(3):
         yield f"priced {seed}", lambda seed=seed: priced(seed)
+    yield "leasts", leasts
     yield "works", works
     yield "uneven numbers", numbers_of_uneven
     for budget, link, seed in ((450, 100.0, 1), (300, 200.0, 2), (260, 30.0, 3), (900, 1e9, 4)):
