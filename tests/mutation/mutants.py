@@ -80,8 +80,9 @@ def mutants(root: Path, file: str) -> Iterator[Mutant]:
 
 
 def entries(root: Path, file: str) -> list[int]:
-    """List the lines before which Python passes when a function of a file is called, but for compiled ones."""
-    functions = [node for node in ast.walk(ast.parse((root / file).read_bytes())) if isinstance(node, ast.FunctionDef)]
+    """List the lines before which Python passes when functions of a file are called, but compiled and empty ones."""
+    nodes = ast.walk(ast.parse((root / file).read_bytes()))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef) and not _is_empty(node)]
     compiled = {each for function in functions if is_compiled(function) for each in ast.walk(function)}
     return [_first(each) for each in functions if each not in compiled and _first(each) > each.lineno]
 
@@ -91,6 +92,11 @@ def is_compiled(function: ast.FunctionDef) -> bool:
     inside = (each for each in ast.walk(function) if isinstance(each, ast.FunctionDef))
     decorators = "".join(ast.dump(each) for one in inside for each in one.decorator_list)
     return "jit" in decorators or "overload" in decorators
+
+
+def _is_empty(function: ast.FunctionDef) -> bool:
+    """Tell whether a function has a docstring and nothing else."""
+    return len(function.body) == 1 and ast.get_docstring(function) is not None
 
 
 def _first(function: ast.FunctionDef) -> int:

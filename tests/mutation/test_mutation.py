@@ -32,6 +32,10 @@ def least(numbers: list[int] = (), most=2.5) -> int | None:
     prefetch(numbers, 8 + most)
     zip(numbers, numbers, strict=True)
     return min(numbers) * 2 if numbers else None
+
+
+def nothing():
+    """Return nothing."""
 '''
 
 CHANGES = {

@@ -46,6 +46,12 @@ def both_ways(steps):
             {"both": (0.25,), "backward": 5},
             20 + 5 * 0.25,
         ),
+        # It ends later for that, and its slot is free later.
+        (
+            [*both_ways(1)[:4], Fetch(0, 1), Backward(1), Save(1), Store(1, 1), Evict(1, 0), Save(2), Save(3)],
+            {"both": (0.25,), "backward": 5},
+            25 + 5 * 0.25,
+        ),
         # Steps beside a store of 5 seconds take half as long again, so 10 s of them take 5 / 3 s more.
         ([Save(0), Store(0, 1), Forward(0, 1)], {"beside": (1.5,), "down": (5,)}, 10 + 5 / 3),
         # A long store slows the whole step.

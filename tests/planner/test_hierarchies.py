@@ -7,7 +7,9 @@ import pytest
 
 import forebay as fb
 from forebay.planner.choose import operations_of
+from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.hierarchies import MOST_WORTH, estimate
+from forebay.planner.search.levels import LevelBounds
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Drop, Foreign, Forward, Hierarchical, Level, Restore, Save, binomial
 
@@ -52,6 +54,13 @@ def actions(steps, first, saves, splits):
 
     yield Save(0)
     yield from reverse(0, steps + 1, saves)
+
+
+@pytest.mark.parametrize(("first", "stalls"), [(DEEPEST, True), (DEEPEST + 1, False)])
+def test_stalls_are_followed_as_deep_as_python_recurses(first, stalls):
+    work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (25.0,), (25.0,))
+    bounds = LevelBounds(Hierarchical(700, (Level(first), Level(2, 3.0))), Coarse(work, 2))
+    assert (bounds.stalled > bounds.moving) if stalls else (bounds.stalled == 0)
 
 
 def best_of_sweep(steps, slots, work):

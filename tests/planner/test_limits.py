@@ -9,14 +9,16 @@ from functools import cache, partial
 from math import inf, nan
 from random import Random
 
+import numpy as np
 import pytest
 
 import forebay as fb
 from forebay.planner.choose import operations_of
 from forebay.planner.costs import CodecCost, HostCost, assumed_costs, check_number
 from forebay.planner.make import MOST_LRU_STEPS, MOST_STEPS, check_budget, check_step_costs, with_step_costs
+from forebay.planner.plan import MOST_SHOWN
 from forebay.planner.search.bounds import in_last_tier
-from forebay.planner.search.hierarchies import Recipe
+from forebay.planner.search.hierarchies import MOST_SPLITS, Recipe, most_splits
 from forebay.planner.simulate import BOUNDLESS, Work, simulate
 from forebay.schedule import Hierarchical, Level, named
 from forebay.units import MOST_BYTES
@@ -44,6 +46,10 @@ LRU = {"policy": "lru", "schedule": "auto"}
         ({"below": inf}, {"below": nan}, "below=nan: give a number"),
         ({"below": 1}, {"below": "1"}, "below='1': give a number"),
         ({"codec": []}, {"codec": 7}, "codec=7: give the name of a codec"),
+        ({"costs": None}, {"costs": 3}, r"costs=3: give Costs\(...\)"),
+        ({"hurry": np.bool_(True)}, {"hurry": 1}, "hurry=1: give True or False"),
+        ({"machine": "v100"}, {"machine": np.ones(2)}, "no machine is called array"),
+        ({"policy": "lru"}, {"policy": np.ones(2)}, "no policy is called array"),
         ({"codec": ()}, {"codec": [7]}, "nothing is known of codec 7"),
         ({"schedule": fb.Revolve(20, 3)}, {"schedule": fb.Revolve(19, 3)}, "made for 19 steps, but the loop has 20"),
         ({"schedule": fb.StoreAll(20)}, {"schedule": fb.StoreAll(19)}, "made for 19 steps"),
@@ -92,7 +98,7 @@ def test_each_limit_is_where_it_is_said_to_be(taken, refused, says):
         ),
         (lambda first: assumed_costs("laptop", 1, first), ("host",), ("device",)),
         (lambda first: assumed_costs("h200", 1, first), ("device",), ("host",)),
-        (lambda name: assumed_costs(name, 1, "device"), (None, "", "v100"), ("H200", 7, ["h200"])),
+        (lambda name: assumed_costs(name, 1, "device"), (None, "v100"), ("", "H200", 7, ["h200"], np.ones(2))),
     ],
 )
 def test_figures_of_a_machine_are_in_their_range(make, taken, refused):
@@ -121,6 +127,15 @@ def test_a_machine_that_does_not_suit_the_budget_is_told_with_those_that_do():
     assert assumed_costs(None, 1, "host").assumed == "laptop" and assumed_costs(None, 1, "device").assumed == "h200"
 
 
+def test_small_numbers_of_numpy_are_as_any_others():
+    usual = {"state_bytes": 10**6, "budget": "20MB"}
+    few = fb.plan(np.uint8(200), **usual, every=np.uint8(3), overhead=np.int8(100), reversals=np.int8(100))
+    assert few == fb.plan(200, **usual, every=3, overhead=100, reversals=100)
+    assert fb.plan(np.uint64(200), **usual, every=np.uint64(3), slots=np.int8(9)) == fb.plan(
+        200, **usual, every=3, slots=9
+    )
+
+
 @cache
 def moving_plan():
     """A plan for two tiers that are full to the last slot."""
@@ -141,6 +156,7 @@ def moving_plan():
         ({"schedule": fb.Revolve(30, 8)}, "schedule"),
         ({"snapshot_bytes": 10**9 - 1}, "snapshot_bytes"),
         ({"snapshot_bytes": 0, "state_bytes": 0}, "snapshot_bytes"),
+        ({"snapshot_bytes": 1, "state_bytes": 0}, "snapshot_bytes"),
         ({"slots": ()}, "slots"),
         ({"slots": (3,)}, "slots"),
         ({"slots": (3, 6, 1)}, "slots"),
@@ -209,6 +225,7 @@ def test_what_the_last_tier_holds_is_what_a_simulation_finds_there(seed):
         (60, 1, {"saves": 1.68}, False),
         (60, 1, {"saves": 0.1, "alive": 0.1, "splits": 9}, True),
         (60, 1, {"alive": 1.24}, True),
+        (60, 1, {"alive": 1.25}, True),
         (60, 1, {"alive": 1.26}, False),
         (500, 1, {"forward_steps": 1.001, "saves": 1.9}, True),
         (500, 1, {"forward_steps": 1.003}, False),
@@ -226,6 +243,12 @@ def test_schedules_that_are_not_as_estimated_or_have_too_many_splits_are_not_mad
     assert (recipe.make(steps, work) is not None) == is_made
 
 
+@pytest.mark.parametrize(("up", "down", "most"), [(2.0, 2.0, 0), (2.1, 2.0, 1), (0.5, 3.6, 1), (3.5, 0.5, 0)])
+def test_fewer_splits_are_simulated_where_a_trip_takes_more_than_four_steps(up, down, most):
+    assert most_splits(Work(1, 1, 0, 0, 0, (up,), (down,))) == MOST_SPLITS[most]
+    assert most_splits(Work(1, 1, 0, 0, 0, (up, up), (down, down))) == MOST_SPLITS[2]
+
+
 def test_a_plan_says_where_its_costs_are_from_and_logs_its_reasons_where_asked(caplog):
     plan, assumed = moving_plan(), fb.plan(9, 10**9, "9GB")
     assert "costs as given: forward 1 s" in plan.explain() and "costs assumed for h200" in assumed.explain()
@@ -235,6 +258,17 @@ def test_a_plan_says_where_its_costs_are_from_and_logs_its_reasons_where_asked(c
         with caplog.at_level(level, "forebay.planner"):
             fb.plan(9, 10**9, "9GB")
         assert len(caplog.records) == lines and assumed.explain() == (caplog.messages[1:] or [assumed.explain()])[0]
+
+
+@pytest.mark.parametrize(("steps", "drawn"), [(MOST_SHOWN // 5, True), (MOST_SHOWN // 5 + 1, False)])
+def test_a_notebook_draws_plans_of_few_actions_unasked(steps, drawn):
+    plan = fb.plan(steps, 10**6, "9GB", schedule="storeall")
+    assert len(plan.schedule) == 5 * steps
+    assert ("<svg" in plan._repr_html_()) == drawn and "storeall" in plan._repr_html_()
+
+
+def test_a_plan_is_written_a_line_for_each_parameter():
+    assert moving_plan().to_json().startswith('{\n  "steps": 30,\n  "every": 1,\n')
 
 
 def test_a_name_that_could_not_be_written_again_is_refused():

@@ -3,7 +3,8 @@ import pytest
 
 import forebay as fb
 from forebay.errors import ScheduleError
-from forebay.schedule import Backward, Foreign, Revolve, Schedule, foreign
+from forebay.schedule import Backward, Drop, Foreign, Forward, Restore, Revolve, Save, Schedule, foreign
+from forebay.schedule.foreign import _with_drops
 
 library = pytest.importorskip("checkpoint_schedules")
 
@@ -66,6 +67,13 @@ def test_the_number_of_steps_must_be_known_and_right():
         foreign(library.SingleMemoryStorageSchedule())
     with pytest.raises(ScheduleError, match="made for 20 steps"):
         foreign(library.MultistageCheckpointSchedule(20, 3, 0), 21)
+
+
+def test_snapshots_that_are_never_restored_are_not_taken():
+    theirs = [Save(0), Forward(0, 2), Save(2), Forward(2, 3), Restore(0), Forward(0, 1), Restore(0), Backward(0)]
+    ours = [action for action in theirs if action != Save(2)]
+    ours.insert(-1, Drop(0))
+    assert list(_with_drops(theirs)) == ours
 
 
 def test_what_is_no_action_is_refused():

@@ -67,6 +67,28 @@ def test_a_sweep_that_may_not_ask_learns_and_keeps_nothing():
     assert sweep.learn(1.0) == [Save(8)] and sweep.kept == [0, 8]
 
 
+@pytest.mark.parametrize(
+    ("steps", "snapshots", "asks"),
+    [(128, 5, True), (129, 5, False), (400, 24, True), (400, 23, False), (136, 16, True)],
+)
+def test_a_sweep_asks_everywhere_where_loops_are_short_or_slots_many(steps, snapshots, asks):
+    assert bool(LearningSweep(steps, snapshots).learn(1.0)) == asks
+
+
+@pytest.mark.parametrize(("before", "cost", "asks"), [([1.0], 2.0, False), ([1.0], 2.01, True), ([], 9.0, False)])
+@pytest.mark.parametrize("long_ago", [[], [999.0] * 3])
+def test_a_sweep_asks_behind_steps_twice_as_dear_as_the_latest(before, cost, asks, long_ago):
+    sweep = LearningSweep(128 * 40, 5)
+    for each in [*long_ago, *before * 19]:
+        assert sweep.learn(each) == []
+    assert bool(sweep.learn(cost)) == (asks and bool(before))
+
+
+def test_a_sweep_with_one_slot_never_asks():
+    sweep = LearningSweep(20, 1)
+    assert not any(sweep.learn(cost) for cost in [1.0] * 9 + [99.0] * 11) and sweep.kept == [0]
+
+
 def test_a_sweep_saves_at_few_of_many_steps():
     sweep = LearningSweep(2000, 5)
     saves = [action for _ in range(2000) for action in sweep.learn(1.0) if isinstance(action, Save)]

@@ -4,6 +4,7 @@ import itertools
 import pickle
 from heapq import heappop, heappush
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,16 +18,19 @@ from forebay.schedule import (
     Forward,
     Hierarchical,
     Level,
+    Online,
     Restore,
     Revolve,
     Save,
     StoreAll,
     TwoLevel,
     Uniform,
+    Weighted,
     ZCut,
     check,
     named,
 )
+from forebay.schedule.names import is_auto
 from forebay.schedule.zcut import fewest_snapshots
 
 
@@ -199,6 +203,8 @@ def test_names_and_back(text):
 
 
 def test_schedules_show_what_they_are_made_from():
+    levels = "(Level(snapshots=2, price=0.0), Level(snapshots=3, price=1.5))"
+    assert repr(named("hierarchical:2,3@1.5", 9)) == f"Hierarchical(steps=9, levels={levels})"
     schedules = StoreAll(9), Revolve(9, 3), Uniform(9, 3), ZCut(9, 6), TwoLevel(9, 3, 2)
     assert [eval(repr(schedule)) for schedule in schedules] == list(schedules)
 
@@ -207,6 +213,11 @@ def test_schedules_show_what_they_are_made_from():
 def test_names_of_levels_and_back(text):
     schedule = named(text, 1000)
     assert str(schedule) == text and named(str(schedule), 1000) == schedule
+
+
+@pytest.mark.parametrize(("asked", "expected"), [(" Auto ", True), ("auto:3", False), (3, False), (None, False)])
+def test_it_is_told_whether_the_planner_is_to_find_a_schedule(asked, expected):
+    assert is_auto(asked) is expected
 
 
 def test_names_may_leave_the_inner_snapshots_out():
@@ -236,12 +247,32 @@ def test_names_may_leave_the_inner_snapshots_out():
         (lambda: named("hierarchical:2@3", 10), "the first level has none"),
         (lambda: named("hierarchical:2,0@3", 10), "give 1 to 10"),
         (lambda: Hierarchical(10, ()), "at least one level"),
+        (lambda: Hierarchical(10, (Level(11),)), "give 1 to 10"),
+        (lambda: Hierarchical(10, (Level(1), Level(2, -0.1))), "0 or more"),
+        (lambda: ZCut(100, 102), "102 snapshots are more than zcut can use: give 101"),
+        (lambda: TwoLevel(10, 0), "give 1 to 10"),
+        (lambda: TwoLevel(10, 5, -2), "give 0 to 4"),
+        (lambda: named("uniform:1,1", 10), "one number"),
+        (lambda: named("zcut:8,1", 10), "one number"),
+        (lambda: named("online:1,1", 10), "one number"),
+        (lambda: named("weighted:1,1", 10, [1.0] * 10), "one number"),
+        (lambda: named("weighted:1", 10), "say what they are"),
+        (lambda: named("twolevel:3,2,1", 10), "two numbers"),
+        (lambda: named("hierarchical:1,1,1,1,1", 10), "up to four levels"),
+        (lambda: named(f"revolve:{'1' * 19}", 10), "cannot read"),
         (lambda: Hierarchical(10, (Level(1), Level(2, float("inf")))), "0 or more"),
     ],
 )
 def test_bad_input_is_refused_with_what_would_work(make, says):
     with pytest.raises(ScheduleError, match=says):
         make()
+
+
+def test_what_just_fits_is_taken():
+    schedules = ZCut(100, 20), ZCut(100, 101), TwoLevel(10, 10, 9), TwoLevel(10, 1, 0), Uniform(10, 10), Revolve(1, 1)
+    levels = [Hierarchical(10, (Level(10), Level(1, 0.0))), named("hierarchical:1,1,1,1", 10)]
+    for schedule in (*schedules, *levels, named("twolevel:3,2", 10), named("online:1", 10)):
+        check(schedule)
 
 
 @pytest.mark.parametrize(
@@ -266,6 +297,33 @@ def test_bad_input_is_refused_with_what_would_work(make, says):
 def test_the_interpreter_refuses_what_cannot_work(actions, says):
     with pytest.raises(ScheduleError, match=says):
         check(Foreign(2, tuple(actions)))
+
+
+@pytest.mark.parametrize("small", [np.int8, np.uint8, np.uint64], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda n: StoreAll(n(120)),
+        lambda n: ZCut(n(100), n(60)),
+        lambda n: Revolve(n(100), n(3)),
+        lambda n: Uniform(n(100), n(7)),
+        lambda n: TwoLevel(n(120), n(11)),
+        lambda n: TwoLevel(n(120), n(11), n(4)),
+        lambda n: Online(n(120), n(3)),
+        lambda n: Weighted(n(90), n(3), np.arange(90, dtype=np.uint8)),
+        lambda n: Hierarchical(n(120), (Level(n(2)), Level(n(14), np.float32(2.5)))),
+        lambda n: named("hierarchical:2,100@30", n(120)),
+    ],
+)
+def test_small_numbers_of_numpy_are_as_any_others(make, small):
+    schedule = check(make(small))
+    assert schedule == make(int) and repr(schedule) == repr(make(int)) and list(schedule) == list(make(int))
+    assert type(schedule.steps) is int and type(schedule.forward_steps) is int
+
+
+def test_what_zcut_needs_is_told_of_small_numbers_too():
+    with pytest.raises(ScheduleError, match="20 for 100 steps, not 3: give 20"):
+        ZCut(np.int8(100), 3)
 
 
 def test_the_interpreter_holds_a_schedule_to_its_word():

@@ -100,6 +100,12 @@ def test_dear_steps_are_repeated_less_than_revolve_repeats_them():
     assert Weighted(300, 8, costs).forward_seconds < 0.8 * seconds_of(Revolve(300, 8), costs)
 
 
+@pytest.mark.parametrize(("dear", "near", "behind"), [(0, 3, 1), (8, 7, 9), (4, 5, 5), (9, 6, 6), (2, 6, 6)])
+def test_of_the_states_near_a_state_the_one_behind_the_dearest_step_is_taken(dear, near, behind):
+    costs = [9.0 if step == dear else 1.0 for step in range(10)]
+    assert WeightedSplits(costs, 2)._behind_dear(near, 2) == behind
+
+
 @pytest.mark.parametrize("costs", [[1.0] * 9, [1.0] * 9 + [-1.0], [1.0] * 9 + [float("nan")], [0.0] * 10])
 def test_costs_that_say_nothing_are_refused(costs):
     with pytest.raises(ScheduleError, match="cost"):

@@ -295,7 +295,9 @@ def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segm
                 schedules_made[schedule] = schedule.make(schedules[setting.keep][0].steps, setting.work)
             made = schedules_made[schedule]
             if made is not None:
-                bound = max(bound, unmoved(made, setting.work, 1).seconds + least_pinning(made, setting))
+                bound = max(
+                    bound, unmoved(made, setting.work, len(setting.slots)).seconds + least_pinning(made, setting)
+                )
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif stage < len(TIGHTER) and schedule.peak_snapshots > setting.slots[0]:
             bound = max(bound, TIGHTER[stage](schedule, setting) + least_pinning(schedule, setting))

@@ -220,8 +220,9 @@ MACHINES = {
 
 def assumed_costs(machine: str | None, state_bytes: int, first_tier: str) -> Costs:
     """Return the costs of a named machine, seen from the tier in which the loop computes; None takes a likely one."""
-    machine = machine or ("laptop" if first_tier == "host" else "h200")
-    if machine not in list(MACHINES):  # a list of names: what is asked for may be anything
+    if machine is None:
+        machine = "laptop" if first_tier == "host" else "h200"
+    if not isinstance(machine, str) or machine not in MACHINES:
         known = ", ".join(MACHINES)
         raise PlanError(f"no machine is called {machine!r:.80}: use one of {known}, or give costs=Costs(...)")
     if (first_tier == "host") != (MACHINES[machine].host is None):

@@ -105,10 +105,13 @@ def plan(
     _check_counts(steps, every, reversals=reversals, slots=1 if slots is None else slots, overhead=overhead)
     check_number(below, "below")
     check_costs(costs)
-    steps, every, reversals = int(steps), int(every), int(reversals)
+    steps, every, reversals, overhead = int(steps), int(every), int(reversals), int(overhead)
     slots = None if slots is None else int(slots)
-    if policy not in list(POLICIES):
-        raise PlanError(f"no policy is called {policy!r}: use one of {', '.join(POLICIES)}")
+    if not isinstance(policy, str) or policy not in POLICIES:
+        raise PlanError(f"no policy is called {policy!r:.80}: use one of {', '.join(POLICIES)}")
+    for name, value in {"hurry": hurry, "encode_states": encode_states}.items():
+        if not isinstance(value, bool | np.bool_):
+            raise PlanError(f"{name}={value!r:.80}: give True or False")
     budget = Budget.of(budget)
     state_bytes = to_bytes(state_bytes)
     record_bytes = None if record_bytes is None else to_bytes(record_bytes)
@@ -166,7 +169,7 @@ def _check_counts(steps: int, every: int, **others: int) -> None:
         check_count(value, name)
         if not least <= value <= MOST_BYTES:
             raise PlanError(f"{name}={short(value)}: it must be at least {least}, and a number that a computer has")
-    if -(-steps // every) > MOST_STEPS:
+    if -(-int(steps) // int(every)) > MOST_STEPS:
         raise PlanError(
             f"{short(steps)} steps, of which backward is called for each {short(every)}: a plan is made for up to "
             f"{MOST_STEPS:.0e} calls; let every step of the loop do more"

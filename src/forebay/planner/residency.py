@@ -240,11 +240,8 @@ def ways_back(
     kept = sorted(set().union(*held))
     for retained in choices:
         again = [Restore(step) for step in reversed(retained)]  # what retained ones are for
-        for spare in range(1 + SPARE):
-            snapshots = sum(slots) - spare
-            if snapshots < len(kept):
-                break
-            actions = Reiterable(partial(_and_then, partial(back, kept, steps, snapshots, retained), again))
+        for spare in range(1 + min(SPARE, sum(slots) - len(kept))):
+            actions = Reiterable(partial(_and_then, partial(back, kept, steps, sum(slots) - spare, retained), again))
             way = Reiterable(partial(up_to, reside_back(actions, slots, held), _is_start))
             if len(slots) == 1 or holdings(way, held)[1] <= slots[-1]:
                 yield way

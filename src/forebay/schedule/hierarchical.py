@@ -15,7 +15,7 @@ from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Restore, Save, Schedule
 from forebay.schedule.levels.exact import LONGEST, MOST, ExactSplits, exact_splits
 from forebay.schedule.levels.worth import Splits, Stretch, find_splits
-from forebay.schedule.segmented import check_count, check_steps
+from forebay.schedule.segmented import check_count, check_steps, take_whole
 
 
 class Level(NamedTuple):
@@ -58,6 +58,7 @@ class Hierarchical(Schedule):
     counts: Counts = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps")
         check_steps(self.steps)
         if not self.levels:
             raise ScheduleError("a hierarchical schedule has at least one level, as in 'hierarchical:2,14@30'")
@@ -67,6 +68,8 @@ class Hierarchical(Schedule):
                 raise ScheduleError(f"a level of {level.snapshots} snapshots: give 1 to {self.steps}")
             if not isfinite(level.price) or level.price < 0 or (number == 0 and level.price):
                 raise ScheduleError(f"a price of {level.price}: the first level has none, the others 0 or more")
+        levels = tuple(Level(int(level.snapshots), float(level.price)) for level in self.levels)
+        object.__setattr__(self, "levels", levels)
         object.__setattr__(self, "splits", _splits(self.steps + 1, self.levels))
         object.__setattr__(self, "counts", _count(self.splits, self.steps + 1))
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Restore, Save, Schedule
-from forebay.schedule.segmented import check_count, check_steps
+from forebay.schedule.segmented import check_steps, take_whole
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Online(Schedule):
     snapshots: int
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_steps(self.steps)
-        check_count(self.snapshots, "snapshots")
         if self.snapshots < 1:
             raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {self.snapshots}")
 
@@ -72,46 +72,44 @@ class Online(Schedule):
         yield from self.back()
 
     @cached_property
-    def _swept(self) -> tuple[list[int], int, int, int]:
-        """The snapshots at the turn, and the actions, saves and most snapshots of the sweep up to there."""
+    def _swept(self) -> tuple[list[int], int, int]:
+        """The snapshots at the turn, and the actions and saves of the sweep up to there."""
         kept: dict[int, None] = {}
-        actions = saves = peak = 0
+        actions = saves = 0
         for action in self.sweep():
             actions += 1
             if isinstance(action, Save):
                 kept[action.step] = None
                 saves += 1
-                peak = max(peak, len(kept))
             elif isinstance(action, Drop):
                 del kept[action.step]
-        return list(kept), actions, saves, peak
+        return list(kept), actions, saves
 
-    def _stretches(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the visits of each stretch at the turn, its snapshots, and those before it."""
+    def _stretches(self) -> Iterator[tuple[int, int]]:
+        """Yield the visits of each stretch at the turn, and its snapshots."""
         kept = self._swept[0]
         for number, (start, stop) in enumerate(zip(kept, [*kept[1:], self.steps], strict=True)):
-            yield stop - start, self.snapshots - number, number
+            yield stop - start, self.snapshots - number
 
     def __len__(self) -> int:
         # A stretch of v visits has v restores and backwards and v - 1 forwards, and drops its own snapshot too.
-        inside = sum(3 * visits + 2 * (binomial.saves(visits, some) - 1) for visits, some, _ in self._stretches())
+        inside = sum(3 * visits + 2 * (binomial.saves(visits, some) - 1) for visits, some in self._stretches())
         return self._swept[1] + inside
 
     @property
     def forward_steps(self) -> int:
         """Steps that are run forward, the first sweep counted in."""
-        return self.steps + sum(binomial.forward_steps(visits, some) for visits, some, _ in self._stretches())
+        return self.steps + sum(binomial.forward_steps(visits, some) for visits, some in self._stretches())
 
     @property
     def saves(self) -> int:
         """Snapshots that are taken over the whole reversal."""
-        return self._swept[2] + sum(binomial.saves(visits, some) - 1 for visits, some, _ in self._stretches())
+        return self._swept[2] + sum(binomial.saves(visits, some) - 1 for visits, some in self._stretches())
 
     @property
     def peak_snapshots(self) -> int:
         """Snapshots that are alive at one time, at most."""
-        inside = (before + binomial.live(visits, some) for visits, some, before in self._stretches())
-        return max(self._swept[3], *inside)
+        return min(self.snapshots, self.steps)
 
 
 def unending(snapshots: int) -> Iterator[Save | Drop | Forward]:

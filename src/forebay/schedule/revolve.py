@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from forebay.schedule.segmented import Segmented, check_snapshots
+from forebay.schedule.segmented import Segmented, check_snapshots, take_whole
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,7 @@ class Revolve(Segmented):
     inner: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_snapshots(self.steps, self.snapshots)
         object.__setattr__(self, "interval", self.steps)
         object.__setattr__(self, "inner", self.snapshots - 1)

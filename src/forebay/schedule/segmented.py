@@ -72,7 +72,7 @@ class Segmented(Schedule):
     def peak_snapshots(self) -> int:
         """Snapshots that are alive at one time, at most."""
         last, inside = self.each_stretch(binomial.live)
-        return self.majors - 1 + (max(last, inside - 1) if self.majors > 1 else last)
+        return self.majors - 1 + max(last, inside - 1)
 
     @property
     def alive_at_turn(self) -> int:
@@ -82,6 +82,13 @@ class Segmented(Schedule):
     def each_stretch(self, count: Callable[[int, int], Number]) -> tuple[Number, Number]:
         """Apply a count of a binomial reversal (visits, snapshots) to the last segment and to any other."""
         return count(self.last_visits, self.inner + 1), count(self.interval, self.inner + 1)
+
+
+def take_whole(schedule: Schedule, *names: str) -> None:
+    """Make numbers of a schedule plain ints, as small ones of NumPy overflow; refuse what is not a whole number."""
+    for name in names:
+        check_count(value := getattr(schedule, name), name)
+        object.__setattr__(schedule, name, int(value))
 
 
 def check_steps(steps: int) -> None:
@@ -100,7 +107,6 @@ def check_count(value: object, what: str) -> None:
 def check_snapshots(steps: int, snapshots: int) -> None:
     """Refuse a number of snapshots that no reversal of `steps` steps can use."""
     check_steps(steps)
-    check_count(snapshots, "snapshots")
     if snapshots < 1:
         raise ScheduleError(f"a reversal needs at least one snapshot, the state at step 0, not {short(snapshots)}")
     if snapshots > steps:

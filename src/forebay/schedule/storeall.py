@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from forebay.schedule.segmented import Segmented, check_steps
+from forebay.schedule.segmented import Segmented, check_steps, take_whole
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class StoreAll(Segmented):
     inner: int = field(default=0, init=False, repr=False)
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps")
         check_steps(self.steps)
 
     def __str__(self) -> str:

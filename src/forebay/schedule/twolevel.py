@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from forebay.errors import ScheduleError
-from forebay.schedule.segmented import Segmented, check_count, check_steps
+from forebay.schedule.segmented import Segmented, check_steps, take_whole
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,12 @@ class TwoLevel(Segmented):
     inner: int = -1
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "interval", "inner")
         check_steps(self.steps)
-        check_count(self.interval, "interval")
         if not 1 <= self.interval <= self.steps:
             raise ScheduleError(f"an interval of {self.interval} steps does not fit: give 1 to {self.steps}")
         if self.inner == -1:
             object.__setattr__(self, "inner", self.interval - 1)
-        check_count(self.inner, "inner snapshots")
         if not 0 <= self.inner < self.interval:
             raise ScheduleError(
                 f"{self.inner} inner snapshots do not fit a segment of {self.interval} steps: "

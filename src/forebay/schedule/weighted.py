@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from forebay.errors import ScheduleError
 from forebay.schedule import binomial
 from forebay.schedule.actions import Action, Drop, Forward, Save, Schedule
-from forebay.schedule.segmented import check_snapshots
+from forebay.schedule.segmented import check_snapshots, take_whole
 
 Numbers = NDArray[np.float64]
 States = NDArray[np.int64]
@@ -60,6 +60,7 @@ class Weighted(Schedule):
     """seconds of each step, or anything in proportion to them"""
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_snapshots(self.steps, self.snapshots)
         costs = tuple(map(float, self.costs))
         if len(costs) != self.steps:
@@ -185,8 +186,7 @@ class WeightedSplits:
         if visits <= self.longest:
             self.nested.append(self._table(start, stop, snapshots))
             return self.split(start, visits, snapshots)
-        middle = self._behind_dear(start + binomial.split(visits, snapshots), visits // 50)
-        return min(max(middle - start, 1), visits - 1)
+        return binomial.split(visits, snapshots)
 
     def _even(self, start: int, visits: int) -> bool:
         """Tell whether all steps of a stretch cost nearly the same."""
@@ -202,7 +202,7 @@ class WeightedSplits:
 
     def _behind_dear(self, state: int, reach: int) -> int:
         """Return the state near a state behind the largest fall in cost: a snapshot there spares the dear step."""
-        states = np.arange(max(state - reach, 1), min(state + reach, len(self.costs) - 1) + 1)
+        states = np.arange(state - reach, min(state + reach, len(self.costs) - 1) + 1)
         if not len(states):
             return state
         fall = self.costs[states - 1] - self.costs[states] - 1e-9 * self.prefix[-1] * abs(states - state)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from math import isqrt
 
 from forebay.errors import ScheduleError
-from forebay.schedule.segmented import Segmented, check_count, check_steps
+from forebay.schedule.segmented import Segmented, check_steps, take_whole
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class ZCut(Segmented):
     inner: int = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        take_whole(self, "steps", "snapshots")
         check_steps(self.steps)
-        check_count(self.snapshots, "snapshots")
         most = self.steps + 1  # every step a major, and one inner snapshot
         if self.snapshots > most:
             raise ScheduleError(f"{self.snapshots} snapshots are more than zcut can use: give {most} or fewer")

@@ -4,7 +4,21 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.metrics import Span
 from forebay.planner.drawn.memory import occupancy
+from forebay.schedule import Drop, Save
+
+
+class Kept(list):
+    """Operations of a plan for one tier."""
+
+    tiers = ("host",)
+
+
+def test_a_slot_counts_from_the_start_of_a_save_to_the_end_of_what_comes_before_it_is_given_up():
+    spans = [Span("compute", "save", 0, 1.0, 3.0)]
+    assert occupancy(Kept([Save(0), Drop(0)]), spans) == {"host": [(0.0, 0), (1.0, 1), (3.0, 0)]}
+
 
 COSTS = fb.Costs(forward=1e-3, backward=1e-3, copy=1e9, disk=fb.Link(up=1e8, down=1e8))
 

@@ -85,8 +85,7 @@ def told_by_piece(doings: Sequence[Doing], pieces: int, end: float) -> Iterator[
     for doing in doings:
         mine = sums.setdefault(doing.lane, [{} for _ in range(pieces)])
         first = min(int(doing.start / end * pieces), pieces - 1)
-        last = min(int(doing.stop / end * pieces), pieces - 1)
-        for piece in mine[first : last + 1]:
+        for piece in mine[first : int(doing.stop / end * pieces) + 1]:
             had = piece.get(doing.what, _Sum(0, doing.first, doing.last, 0, 0.0))
             piece[doing.what] = had.plus(doing)
     for lane, found in sums.items():

@@ -22,7 +22,7 @@ class ManySnapshots:
     def __init__(self, laps: Laps, snapshots: int) -> None:
         self._laps, self._snapshots = laps, snapshots
         self.kept = [0]
-        self._ranks = np.arange(snapshots + 1)  # the slots that will be taken before each of those kept, in the end
+        self._ranks = np.arange(snapshots)  # the slots that will be taken before each of those kept, in the end
 
     def take(self, point: int) -> int | None:
         """Keep a point, and return which one is dropped for it: itself, or None while a slot is free."""
@@ -40,13 +40,14 @@ class ManySnapshots:
         further = (laps.end - last) * laps.lap
         mean = (laps.total[point] - laps.total[last] + ahead * left) / further
         passing = lost + mean * repeated(np.array([further + 1]), numbers + 1) - ahead * left
-        self._foresee(order[: int(keeping.argmin()) + 1])
+        ranks = _ranks_without(order[: int(keeping.argmin()) + 1], len(points))
         dropped = int(passing.argmin())
         is_due = dropped > 0 and (point - last) * laps.lap >= binomial.split(further + 1, dropped + 1)
         if not is_due and keeping.min() + behind >= passing.min() - WORTHWHILE * ahead:
+            self._ranks = ranks[:-1]
             return point
         number = 1 + int(order[0])
-        self._ranks = np.append(np.delete(self._ranks, number), self._ranks[-1] + 1)
+        self._ranks = np.delete(ranks, number)
         self.kept.append(point)
         return self.kept.pop(number)
 
@@ -58,18 +59,19 @@ class ManySnapshots:
 
     def _missed(self, points: Points) -> tuple[Numbers, float]:
         """Return by how much each snapshot but the first would be missed, and what the last stretch costs."""
-        slots = np.maximum(self._snapshots - self._ranks, 1)
-        alone = self._stretches(points[:-1], points[1:], slots[:-1])
-        roomier = self._stretches(points[:-1], points[1:], np.minimum(slots[:-1] + 1, self._snapshots))
-        joined = self._stretches(points[:-2], points[2:], slots[:-2])
+        slots = self._snapshots - self._ranks
+        alone = self._stretches(points[:-1], points[1:], slots)
+        roomier = self._stretches(points[:-1], points[1:], np.minimum(slots + 1, self._snapshots))
+        joined = self._stretches(points[:-2], points[2:], slots[:-1])
         gained = (alone - roomier)[::-1].cumsum()[::-1]  # by all stretches from one on, if each had a slot more
         return joined - alone[:-1] - alone[1:] - np.append(gained[2:], 0.0), float(alone[-1])
 
     def _stretches(self, starts: Points, stops: Points, slots: Points) -> Numbers:
         return self._laps.mean(starts, stops) * repeated((stops - starts) * self._laps.lap, slots)
 
-    def _foresee(self, dropped: Points) -> None:
-        """Take note of which snapshots are likely to be dropped."""
-        stay = np.ones(len(self._ranks), int)
-        stay[dropped + 1] = 0
-        self._ranks = stay.cumsum() - 1
+
+def _ranks_without(dropped: Points, count: int) -> Points:
+    """Return how many of the snapshots before each will stay, where some but the first are dropped."""
+    stay = np.ones(count, int)
+    stay[dropped + 1] = 0
+    return stay.cumsum() - 1

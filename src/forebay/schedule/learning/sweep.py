@@ -59,9 +59,6 @@ class LearningSweep:
         return [] if dropped == laps.known else [Drop(dropped * laps.lap), save]
 
     def _is_worth_asking(self) -> bool:
-        if self._snapshots == 1:
-            return False
-        if self._laps.known - self._asked >= self._spacing:
-            return True
         *latest, cost = self._laps.costs[max(0, self._laps.known - LATEST) : self._laps.known].tolist()
-        return bool(cost * len(latest) > DEAR * sum(latest))
+        is_dear = cost * len(latest) > DEAR * sum(latest)
+        return self._snapshots > 1 and (is_dear or self._laps.known - self._asked >= self._spacing)

@@ -46,12 +46,12 @@ class ExactSplits:
     def settle(self, visits: int, stretch: Stretch) -> Stretch:
         """Return the stretch on the level that splits it."""
         split = stretch.level and self.cuts[stretch.snapshots, visits]
-        return stretch if split else Stretch(0, self.first, 0)
+        return stretch if split else Stretch(0, self.first, stretch.passes)
 
     def split(self, visits: int, stretch: Stretch) -> tuple[int, Stretch, Stretch]:
         """Return the visits before the split of a settled stretch that is not binomial, and both of its parts."""
-        saves = stretch.snapshots
-        return int(self.cuts[saves, visits]), Stretch(1, saves, 0), Stretch(1, saves - 1, 0)
+        level, saves, passes = stretch
+        return int(self.cuts[saves, visits]), stretch, Stretch(level, saves - 1, passes)
 
 
 _kept: OrderedDict[tuple[int, int, float], Cuts] = OrderedDict()
@@ -72,7 +72,6 @@ def tabulate(visits: int, first: int, most: int, prices: Sequence[float]) -> Fig
     lengths = np.arange(visits + 1)
     # By length: forward steps, splits with a price, further saves, and snapshots at the turn.
     plain = np.zeros((visits + 1, 4), np.int32)
-    plain[1, 3] = 1
     for length in range(2, visits + 1):
         saves = binomial.saves(length, first) - 1
         plain[length] = binomial.forward_steps(length, first), 0, saves, binomial.live(length, first)
@@ -96,7 +95,7 @@ def tabulate(visits: int, first: int, most: int, prices: Sequence[float]) -> Fig
         joined[..., :3] += counts[variant, left, before][..., :3]
         joined[..., 0] += before
         joined[..., 1] += 1
-        joined[..., 2:] += (rest > 1)[..., None]
+        joined[..., 2:] += 1  # a split that pays has more than one state behind it, so a save
         np.copyto(cuts[:, 1:, length], before, where=pays, casting="same_kind")
         np.copyto(counts[:, 1:, length], joined, where=pays[..., None])
         for table, seconds, place in (cost, 0, length), (ahead, length, length), (behind, 0, visits - length):

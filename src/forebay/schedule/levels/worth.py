@@ -34,7 +34,7 @@ class Stretch(NamedTuple):
 
 def longest(snapshots: int, worth: int) -> int:
     """Count the visits of a binomial stretch that earn the most."""
-    return binomial.beta(snapshots, worth) if worth > 0 else 1
+    return max(1, binomial.beta(snapshots, worth))
 
 
 class WorthTable:
@@ -84,18 +84,18 @@ class Shape:
     def __init__(self, table: WorthTable, whole: int, leaves: Sequence[int]) -> None:
         self.table, self.whole, self.leaves = table, whole, leaves
         levels = table.levels
-        self.lengths = [[[0] * (snapshots + 1)] * len(leaves) for snapshots, _ in levels[1:]]  # level, passes, saves
+        self.lengths: list[list[list[int]]] = []  # level, passes, saves
         base = leaves
-        for number, (snapshots, _) in enumerate(levels[1:]):
-            after = [1] * (snapshots + 1)
-            for passes in range(len(leaves) - 1, -1, -1):
-                total = base[passes]
-                row = [total]
+        for number, (snapshots, _) in enumerate(levels[1:], start=1):
+            rows: list[list[int]] = []  # of the most passes first: those are not split
+            for passes, unsplit in reversed(list(enumerate(base))):
+                row = [unsplit]
                 for saves in range(1, snapshots + 1):
-                    total = after[saves] + total if self.is_split(number + 1, saves, passes) else base[passes]
-                    row.append(total)
-                self.lengths[number][passes] = after = row
-            base = [row[-1] for row in self.lengths[number]]
+                    is_split = self.is_split(number, saves, passes)
+                    row.append(rows[-1][saves] + row[-1] if is_split else unsplit)
+                rows.append(row)
+            self.lengths.append(rows[::-1])
+            base = [row[-1] for row in self.lengths[-1]]
 
     def is_split(self, level: int, saves: int, passes: int) -> bool:
         """Return whether a stretch of its own length is split."""
@@ -148,7 +148,7 @@ class Splits:
         left, behind = _parts(stretch)
         before, after = self.few.length(left), self.few.length(behind)
         if visits < before + after:  # nearer to two short parts than to one that is longer than it should be
-            before = max(1, min(visits - 1, before * visits // (before + after)))
+            before = max(1, before * visits // (before + after))
         else:  # what is behind is as long as it can be: it is not run over again
             before = max(before, visits - self.many.length(behind))
         return before, left, behind
@@ -164,7 +164,7 @@ def find_splits(visits: int, levels: Sequence[tuple[int, float]]) -> Splits:
     root = Stretch(len(levels) - 1, levels[-1][0], 0)
     many = WorthTable(levels, 0.0, visits)
     above = _shape(many)
-    if many.reached == visits or many.whole == 0 or root.level == 0:
+    if many.reached == visits or root.level == 0:
         return Splits(above, above, root)
     few, low, high = WorthTable(levels, 0.0, whole=many.whole - 1), 0.0, 1.0
     for _ in range(HALVINGS):
