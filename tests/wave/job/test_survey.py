@@ -26,11 +26,12 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import here, run, work
+from forebay.wave.job import run, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
 from forebay.wave.job.run import run_job
+from forebay.wave.job.shots import attempt, here
 from forebay.wave.job.tables import RunTable
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
@@ -225,7 +226,7 @@ def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypat
     survey = run_job(job_in(tmp_path))
     assert list(survey.failed) == [2] and tried == [0, 1, 2, 3, 4]
     disk, budget = DiskFullError("no room left"), BudgetError("too small")
-    assert work.hopeless(budget) and not work.hopeless(disk) and not work.hopeless(MemoryError())
+    assert attempt.hopeless(budget) and not attempt.hopeless(disk) and not attempt.hopeless(MemoryError())
 
 
 def test_a_folder_for_snapshots_is_made(whole, tmp_path):
@@ -484,7 +485,7 @@ class TestOnDask:
 
     @pytest.mark.slow
     def test_workers_tell_their_steps(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "OFTEN", 0.0)
         told = []
@@ -494,7 +495,7 @@ class TestOnDask:
         assert {(shot, steps) for shot in range(SHOTS)} <= set(told) and len(told) > 10 * SHOTS
 
     def test_a_worker_that_does_not_see_the_directory_is_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "_sees", lambda root: False)
         with pytest.raises(WaveError, match=r"does not see .*out: choose an output\.directory"):
@@ -502,14 +503,14 @@ class TestOnDask:
 
     def test_too_little_memory_for_a_shot_is_said_first(self, tmp_path, client, monkeypatch):
         from forebay.dask.limits import WorkerLimits
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "limits_of", lambda *about: WorkerLimits(10**6, 1, 2))
         with pytest.raises(BudgetError, match="a worker has 1MB for its tasks, and a shot works with"):
             run_job(changed(parse(UNLIMITED, tmp_path), scheduler=client.scheduler.address))
 
     def test_a_scheduler_that_does_not_answer_is_named(self, tmp_path, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
@@ -517,7 +518,7 @@ class TestOnDask:
 
     def test_workers_share_the_processors_of_any_system(self, monkeypatch, tmp_path):
         pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.delattr(os, "sched_getaffinity")
         monkeypatch.setattr(os, "cpu_count", lambda: 6)
@@ -527,7 +528,7 @@ class TestOnDask:
 
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
         distributed = pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         alone = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
@@ -535,7 +536,7 @@ class TestOnDask:
             run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
 
     def test_workers_that_are_out_of_memory_are_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         paused = type(next(iter(client.cluster.workers.values())).status).paused
@@ -611,6 +612,6 @@ class TestOnAGpu:
     def test_workers_of_dask_cuda_compute_there(self, tmp_path, monkeypatch):
         pytest.importorskip("dask_cuda")
         # As a machine with several has them started.
-        monkeypatch.setattr("forebay.wave.job.cluster.gpu_count", lambda: 2)
+        monkeypatch.setattr("forebay.wave.job.shots.cluster.gpu_count", lambda: 2)
         survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
         assert same_images(survey, run_job(parse(self.TEXT, tmp_path / "two")))

@@ -19,12 +19,12 @@ from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.job.checks import sampled
-from forebay.wave.job.here import shots_here
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.shots.here import shots_here
 from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
 from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace, locked
@@ -100,7 +100,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
     with ExitStack() as opened:
         client, gpus = None, gpu_count()
         if job.run.scheduler:
-            from forebay.wave.job.cluster import existing  # Dask is optional
+            from forebay.wave.job.shots.cluster import existing  # Dask is optional
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
@@ -114,7 +114,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
         if job.run.workers:
-            from forebay.wave.job.cluster import local
+            from forebay.wave.job.shots.cluster import local
 
             client = opened.enter_context(local(job.run, workspace.described.device, workspace.drafts))
         if job.memory.image_error is not None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from forebay.errors import CorruptionError, WaveError
 from forebay.wave.files.npy import load_array
 from forebay.wave.job.job import Job
+from forebay.wave.job.shots.kinds import kind_of
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.description import Description, differences, frozen
 from forebay.wave.job.workspace.pilot_files import exact_parts, pilot_of
@@ -103,7 +104,8 @@ def _images(workspace: Workspace) -> None:
 
 def damaged_shots(workspace: Workspace) -> dict[int, str]:
     """Say of finished shots what is wrong with them."""
-    return _damage_of({shot: partial(_read_shot, workspace, shot) for shot in sorted(workspace.finished())})
+    check = kind_of(workspace.work).check
+    return _damage_of({shot: partial(check, workspace, shot) for shot in sorted(workspace.finished())})
 
 
 def _damaged_results(workspace: Workspace) -> tuple[int, list[str]]:
@@ -127,10 +129,6 @@ def no_folder(root: Path) -> str:
     """Say what to do with a file in the place of the folder of shots, if there is one."""
     shots = root / "shots"
     return f"{shots} is no folder: move it away, and shots are computed again" if shots.is_file() else ""
-
-
-def _read_shot(workspace: Workspace, shot: int) -> None:
-    workspace.part(shot), workspace.summary(shot)
 
 
 def _damage_of(readers: Mapping[Name, Callable[[], Any]]) -> dict[Name, str]:

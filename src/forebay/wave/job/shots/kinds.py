@@ -1,0 +1,12 @@
+"""The kinds of work on shots, by name."""
+
+from forebay.wave.job.shots.kind import ShotKind
+from forebay.wave.job.work import Migrating
+from forebay.wave.job.workspace import ShotWork
+
+KINDS: dict[str, ShotKind] = {"migration": Migrating()}
+
+
+def kind_of(work: ShotWork) -> ShotKind:
+    """Return what does some work."""
+    return KINDS[work.kind]
