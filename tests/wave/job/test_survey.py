@@ -26,7 +26,7 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import run, work
+from forebay.wave.job import begin, run, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
@@ -276,7 +276,7 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
     first = run_job(parse(UNLIMITED, tmp_path))
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
-    monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
+    monkeypatch.setattr(begin, "host_capacity", lambda: Capacity(10**6, 10**6))
     monkeypatch.setattr(array_memory, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
@@ -300,7 +300,7 @@ def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left,
 def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, monkeypatch):
     told = UNLIMITED.replace(f"shots = {SHOTS}", "shots = 1")
     first = run_job(parse(told, tmp_path))
-    monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**5, 10**5))
+    monkeypatch.setattr(begin, "host_capacity", lambda: Capacity(10**5, 10**5))
     again = run_job(parse(told, tmp_path))
     assert again.resumed == 1 and again.workspace.plan() == first.workspace.plan() and same_images(again, first)
     write_report(again, tmp_path / "report.html", [], "title", "lead")

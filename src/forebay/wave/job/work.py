@@ -237,17 +237,23 @@ def data_of(workspace: Workspace, number: int, shot: Shot, true: Fields | None =
 
     Its part of the true model is read, unless it is given.
     """
-    described = workspace.described
-    job = described.job
-    if job.data.file is not None:
-        dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
-        data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
-        check_unchanged([job.data.file], described.marks)
-        data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
+    if workspace.described.job.data.file is not None:
+        data = recorded(workspace, number, shot)
     else:
         fields = workspace.fields("true", workspace.boxes[number]) if true is None else true
         data = _modelled(workspace, number, shot, fields)
     return muted(workspace, data, shot)
+
+
+def recorded(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
+    """Read what a shot's receivers heard; nothing was heard before time zero."""
+    described = workspace.described
+    job = described.job
+    assert job.data.file is not None
+    dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
+    data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
+    check_unchanged([job.data.file], described.marks)
+    return np.pad(data, ((described.lead, 0), (0, 0)))
 
 
 def muted(workspace: Workspace, data: NDArray[Any], shot: Shot) -> NDArray[Any]:

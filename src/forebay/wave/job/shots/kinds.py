@@ -1,10 +1,18 @@
 """The kinds of work on shots, by name."""
 
+from forebay.wave.job.inversion.passes import Differentiating, Hearing, Lighting, Modelling, Sounding
 from forebay.wave.job.shots.kind import ShotKind
 from forebay.wave.job.work import Migrating
 from forebay.wave.job.workspace import ShotWork
 
-KINDS: dict[str, ShotKind] = {"migration": Migrating()}
+KINDS: dict[str, ShotKind] = {
+    "migration": Migrating(),
+    "data": Modelling(),
+    "sources": Sounding(),
+    "light": Lighting(),
+    "gradient": Differentiating(),
+    "gathers": Hearing(),
+}
 
 
 def kind_of(work: ShotWork) -> ShotKind:

@@ -195,8 +195,8 @@ class Workspace:
 
     def _seal_of(self, shot: int) -> dict[str, Any]:
         """Return what the seal of a shot's file tells."""
-        whose = {"job": self.identity, "shot": shot}
-        return whose | {"work": self.work.name, "of": self.work.of} if self.work.name else whose
+        more = {"work": self.work.name, "of": self.work.of} if self.work.name else {}
+        return {"job": self.identity, "shot": shot, **more}
 
     def finished(self) -> set[int]:
         """List the shots that are there, and are not known to be damaged."""
@@ -229,17 +229,18 @@ class Workspace:
                 raise damaged(path, "it has NaN or infinity")
         return PartialImage(image, illumination, box)
 
+    def told(self, shot: int) -> dict[str, Any]:
+        """Read what a finished shot told of itself, whatever was done with it."""
+        return dict(json.loads(bytes(arrays_in(self.path(shot), "summary")[0])))
+
     def summary(self, shot: int) -> dict[str, Any]:
-        """Read what a finished shot told of itself."""
-        path = self.path(shot)
-        (summary,) = arrays_in(path, "summary")
+        """Read what a migrated shot told of itself."""
         try:
-            told: dict[str, Any] = json.loads(bytes(summary))
-            ToldShot.model_validate(told)
+            ToldShot.model_validate(told := self.told(shot))
         except (ValueError, TypeError, RecursionError) as error:
-            raise damaged(path, "its summary cannot be read") from error
+            raise damaged(self.path(shot), "its summary cannot be read") from error
         if told["shot"] != shot:
-            raise damaged(path, f"its summary is not that of shot {shot}")
+            raise damaged(self.path(shot), f"its summary is not that of shot {shot}")
         return told
 
     # What workers of a run do.
@@ -306,9 +307,8 @@ class Workspace:
 
     def doing(self, work: ShotWork) -> "Workspace":
         """Return the same with other work on its shots."""
-        other = replace(self, work=work, damaged=set())
-        other.folder.mkdir(mode=0o700, exist_ok=True)
-        return other
+        (self.root / "shots" / work.name).mkdir(mode=0o700, exist_ok=True)
+        return replace(self, work=work, damaged=set())
 
     def take(self, shot: int) -> None:
         """Take over a shot that a worker of this run wrote, and the plan that it made for all others, if any.

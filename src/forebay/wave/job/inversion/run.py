@@ -1,0 +1,153 @@
+"""An inversion of many shots: its stages, resumed where an earlier run ended, and what came of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+
+from forebay.errors import WaveError
+from forebay.report.console import say
+from forebay.units import seconds_to_text
+from forebay.wave.inversion.ledger import EvaluationLedger, Kept
+from forebay.wave.inversion.stage import EVALUATIONS, Batches, InversionStage, run_stages, searches_of
+from forebay.wave.inversion.unknowns import arrays_of
+from forebay.wave.job.begin import begun, tell_notes
+from forebay.wave.job.inputs import medium_of
+from forebay.wave.job.inversion.asked import DATA, FOLDER, PassRequest
+from forebay.wave.job.inversion.shots import LAST, ShotPasses, ShotsOfJob
+from forebay.wave.job.inversion.start import known_of, start_of
+from forebay.wave.job.job import Job
+from forebay.wave.job.place import check_tools
+from forebay.wave.job.workspace import Workspace, locked
+
+SHOWN = 3
+"""Shots whose gathers a report shows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gathers:
+    """What the receivers of a shot have heard, and what they hear in two models, up to the last stage's frequency."""
+
+    shot: int
+    observed: NDArray[Any]
+    before: NDArray[Any]
+    after: NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class InvertedSurvey:
+    """The model that an inversion found, and how it came there."""
+
+    workspace: Workspace
+    start: dict[str, NDArray[Any]]
+    """arrays of the model where it began, by name"""
+    model: dict[str, NDArray[Any]]
+    """those of the model that was found"""
+    misfits: list[list[tuple[float, ...]]]
+    """of each search of each stage: where it began, and after each iteration"""
+    evaluations: int
+    """of misfit and gradient, by all runs"""
+    sent: NDArray[Any] | None
+    """wavelets that the last stage found, a column for each shot"""
+    gathers: list[Gathers]
+    last: Kept
+    """what the last evaluation told of its shots"""
+    damage: list[str]
+    """what was damaged, and what became of it"""
+    seconds: float
+    """of this run"""
+    notes: list[str] = field(default_factory=list)
+    """what the search tells"""
+
+
+def run_inversion(
+    job: Job, console: Console | None = None, *, write: Callable[[InvertedSurvey], None] | None = None
+) -> InvertedSurvey:
+    """Look for the model in which the shots of a job hear what they have heard; the same job again goes on.
+
+    Nothing that an earlier run has finished of an evaluation is computed again: a run that was killed in the middle of
+    one goes on with the shots that are missing, to the same bits.
+
+    Parameters
+    ----------
+    job
+        See `read_job`, with the command "fwi".
+    console
+        Where progress is shown, and what was damaged; without one, a `WaveWarning` tells the latter.
+    write
+        Writes what the job leaves behind, while no other run can begin in its directory.
+    """
+    if job.inversion is None:
+        raise WaveError("a job without the table [inversion]: read it with the command 'fwi'")
+    check_tools(job)
+    with locked(job.output.directory):
+        survey = _inverted(job, console or Console(quiet=True))
+        if write is not None:
+            write(survey)
+        return survey
+
+
+def _inverted(job: Job, console: Console) -> InvertedSurvey:
+    """Do what `run_inversion` does, in a directory that is held."""
+    assert job.inversion is not None
+    start, damage, table = perf_counter(), list[str](), job.inversion
+    with begun(job, console, damage) as (workspace, client):
+        described = workspace.described
+        ledger = EvaluationLedger(workspace.root / FOLDER, workspace.identity)
+        try:
+            passes = ShotPasses(workspace, client, console, ledger, damage)
+            medium = medium_of(job, workspace.fields("model"), described.grid)
+            begin, limits = start_of(job, medium, workspace.wavelet, described.sampling)
+            everyone = tuple(range(workspace.geometry.count))
+            if job.data.file is None:
+                passes.over(DATA, PassRequest({}, begin.max_vel), everyone)
+            drawn = None if table.batch is None else Batches(table.batch, table.seed)
+            about = limits, known_of(job, described.grid), table.smooth, table.precondition, table.estimate_source
+            shots = [ShotsOfJob(passes, everyone, limit) for limit, _ in table.stages]
+            stages = [InversionStage(number, own, *about, drawn, ledger) for number, own in enumerate(shots)]
+            counts = [count for _, count in table.stages]
+            found, outcomes = run_stages(stages, counts, begin, ledger, _teller(console, sum(counts)))
+            sent = _found_wavelets(outcomes[-1], everyone) if table.estimate_source else None
+            shown = sorted({everyone[round(place * (len(everyone) - 1))] for place in np.linspace(0, 1, SHOWN)})
+            last = ShotsOfJob(passes, everyone, table.stages[-1][0], sent)
+            before, after = (
+                last.gathers(model, f"gathers-{name}", shown) for name, model in (("start", begin), ("found", found))
+            )
+            notes, told = list(ledger.notes), ledger.find(LAST, "") or {}
+        finally:
+            ledger.close()
+    tell_notes(console, notes)
+    return InvertedSurvey(
+        workspace,
+        {name: getattr(begin, name) for name in arrays_of(begin)},
+        {name: getattr(found, name) for name in arrays_of(found)},
+        [searches_of(outcome) for outcome in outcomes],
+        sum(int(outcome[EVALUATIONS]) for outcome in outcomes),
+        sent,
+        [Gathers(shot, old[1], old[0], new[0]) for shot, old, new in zip(shown, before, after, strict=True)],
+        told,
+        damage,
+        perf_counter() - start,
+        notes,
+    )
+
+
+def _found_wavelets(outcome: Kept, shots: tuple[int, ...]) -> NDArray[Any]:
+    from forebay.wave.inversion.shots import wavelet_of
+
+    return np.stack([outcome[wavelet_of(shot)] for shot in shots], axis=1)
+
+
+def _teller(console: Console, count: int) -> Callable[[Any, int, float], None]:
+    """Return what says how far an inversion is, after each iteration."""
+    began = perf_counter()
+
+    def tell(model: Any, iteration: int, misfit: float) -> None:
+        elapsed = perf_counter() - began
+        say(console, f"iteration {iteration} of {count}: misfit {misfit:.5g}, after {seconds_to_text(elapsed)}")
+
+    return tell
