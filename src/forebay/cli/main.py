@@ -17,6 +17,7 @@ from forebay.cli.demo import demo
 from forebay.cli.doctor import doctor
 from forebay.cli.explore import explore
 from forebay.cli.footprint import footprint
+from forebay.cli.fwi import fwi
 from forebay.cli.plan import plan
 from forebay.cli.report import report
 from forebay.cli.rtm import rtm
@@ -49,7 +50,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (demo, rtm, plan, explore, footprint, report, doctor):
+for command in (demo, rtm, fwi, plan, explore, footprint, report, doctor):
     app.command()(interruptible(command))
 app.command(context_settings={"ignore_unknown_options": True})(interruptible(bench))
 

@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 
 from forebay.errors import CorruptionError, WaveError
 from forebay.wave.files.npy import load_array
+from forebay.wave.files.seal import open_archive
+from forebay.wave.job.inversion.asked import FOLDER
 from forebay.wave.job.job import Job
 from forebay.wave.job.shots.kinds import kind_of
 from forebay.wave.job.workspace import Workspace, locked
@@ -39,6 +41,8 @@ def _verified(job: Job) -> tuple[list[str], str]:
     if root / "geometry.npz" in damage:
         return told, "without its geometry.npz, shots are not looked at"
     workspace = Workspace(root)
+    if job.command != "rtm":
+        return _verified_passes(workspace, told)
     count, there, damaged = workspace.geometry.count, workspace.finished(), damaged_shots(workspace)
     told += [*damaged_plan(workspace).values(), *damaged.values(), *stray_files(workspace)]
     results, spoilt = _damaged_results(workspace)
@@ -48,6 +52,21 @@ def _verified(job: Job) -> tuple[list[str], str]:
     if len(there) < count:
         told.append(f"{count - len(there)} of {count} shots are missing: run the job to compute them")
     sound = f"{len(there - damaged.keys())} of {count} shots are there and whole"
+    return told, f"{sound}, and so are {results - len(spoilt)} of {results} results" if results else sound
+
+
+def _verified_passes(workspace: Workspace, told: list[str]) -> tuple[list[str], str]:
+    """Say what of the passes over shots is damaged, and of the results, and how much is there."""
+    told += damaged_plan(workspace).values()
+    files: dict[Path, Callable[[], Any]] = {}
+    for path in sorted((workspace.root / "shots").glob("*/*.npz")):
+        files[path] = partial(open_archive, path, job=workspace.identity)
+    for path in sorted((workspace.root / FOLDER).glob("*.npz")):
+        files[path] = partial(open_archive, path, inversion=workspace.identity)
+    damage = _damage_of(files)
+    results, spoilt = _damaged_results(workspace)
+    told += [*damage.values(), *(f"{sentence}: run the job to write it again" for sentence in spoilt)]
+    sound = f"{len(files) - len(damage)} of {len(files)} files of its passes are there and whole"
     return told, f"{sound}, and so are {results - len(spoilt)} of {results} results" if results else sound
 
 

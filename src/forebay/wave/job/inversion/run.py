@@ -13,6 +13,7 @@ from forebay.errors import WaveError
 from forebay.report.console import say
 from forebay.units import seconds_to_text
 from forebay.wave.inversion.ledger import EvaluationLedger, Kept
+from forebay.wave.inversion.shots import wavelet_of
 from forebay.wave.inversion.stage import EVALUATIONS, Batches, InversionStage, run_stages, searches_of
 from forebay.wave.inversion.unknowns import arrays_of
 from forebay.wave.job.begin import begun, tell_notes
@@ -136,9 +137,13 @@ def _inverted(job: Job, console: Console) -> InvertedSurvey:
     )
 
 
-def _found_wavelets(outcome: Kept, shots: tuple[int, ...]) -> NDArray[Any]:
-    from forebay.wave.inversion.shots import wavelet_of
+def has_ended(job: Job) -> bool:
+    """Tell whether the last stage of an inversion is over."""
+    assert job.inversion is not None
+    return (job.output.directory / FOLDER / f"stage-{len(job.inversion.stages) - 1}.npz").exists()
 
+
+def _found_wavelets(outcome: Kept, shots: tuple[int, ...]) -> NDArray[Any]:
     return np.stack([outcome[wavelet_of(shot)] for shot in shots], axis=1)
 
 

@@ -10,7 +10,10 @@ from forebay.files import whole
 from forebay.wave.files.seal import checksum_of_file, damaged, open_text, sealed_text
 
 SEAL = "results.json"
-RESULT = re.compile(r"(image|stack|illumination|model|difference|report)\.(npy|zarr|segy|png|html)")
+RESULT = re.compile(
+    r"(image|stack|illumination|model|difference|report|velocity|vp|vs|rho|start|update|gathers-[0-9]+)"
+    r"\.(npy|zarr|segy|png|html)"
+)
 """The names that results have."""
 
 
