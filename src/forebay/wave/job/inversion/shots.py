@@ -48,7 +48,8 @@ class ShotPasses:
 
         What passes before it have left is removed, but for what lasts.
         """
-        self._sweep(work.name)
+        if work != DATA:  # which comes first, before what an earlier run has left is gone on with
+            self._sweep(work.name)
         workspace, name = self.workspace.doing(work), asked_name(work)
         if self.ledger.find(name, work.of) is None:
             self.ledger.keep(name, asked.kept(), work.of)
