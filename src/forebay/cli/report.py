@@ -63,7 +63,7 @@ def _of_job(run: Path, output: Path | None) -> Path:
         again = "again with --repair" if job.command == "rtm" else "again"
         raise ForebayError(f"{damage[0]}: run the job {again}, and then ask for the page")
     page = output or run / "report.html"
-    (_write_migration if job.command == "rtm" else _write_inversion)(job, run, page)
+    (_write_migration if job.command == "rtm" else _write_search)(job, run, page)
     return page
 
 
@@ -76,14 +76,13 @@ def _write_migration(job: "Job", run: Path, page: Path) -> None:
     write_report(survey, page, _pictures(run), f"Migration: {run.name}", "Of shots that were migrated before.")
 
 
-def _write_inversion(job: "Job", run: Path, page: Path) -> None:
-    from forebay.wave.job.inversion.results import write_report
-    from forebay.wave.job.inversion.run import has_ended, run_inversion
+def _write_search(job: "Job", run: Path, page: Path) -> None:
+    from forebay.cli.jobs.searches import run_search, write_page_of
+    from forebay.wave.job.inversion.asked import has_ended
 
     if not has_ended(job):
-        raise ForebayError(f"the inversion of {run} has not ended: run its job to the end, and then ask for the page")
-    survey = run_inversion(job)  # all of which is kept
-    write_report(survey, page, _pictures(run), f"Inversion: {run.name}", "Of a model that was found before.")
+        raise ForebayError(f"the search in {run} has not ended: run its job to the end, and then ask for the page")
+    write_page_of(run_search(job), page, _pictures(run), run.name)  # all of it is kept, and nothing is computed
 
 
 def _pictures(run: Path) -> "list[Picture]":

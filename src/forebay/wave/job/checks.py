@@ -70,6 +70,8 @@ def checked_inputs(job: Job) -> CheckedInputs:
     if job.inversion is not None:
         check_inversion(job, grid, acquisition.geometry.count)
         mediums, frequency = _tried(job, mediums, wavelet, acquisition)
+    elif job.lsrtm is not None:
+        mediums = [at_most(medium, mediums[0].fastest) for medium in mediums]
     step = _checked_step(job, mediums, acquisition.dt, frequency)
     # Gradients are exact unless the job says otherwise.
     every = job.imaging.every or (imaging_interval(frequency, step) if job.command == "rtm" else 1)

@@ -11,6 +11,7 @@ from forebay.wave.earth.model import AcousticModel, ElasticModel
 from forebay.wave.files.npy import load_arrays
 from forebay.wave.files.seal import open_archive
 from forebay.wave.inversion.sources import low_pass
+from forebay.wave.job.job import Job
 from forebay.wave.job.place import putter
 from forebay.wave.job.work import muted, recorded, shot_of
 from forebay.wave.job.workspace import ShotWork, Workspace
@@ -22,6 +23,10 @@ FOLDER = "inversion"
 """In the directory of a job: what its passes are asked, and what came of them."""
 DATA = ShotWork("data", "data")
 """The pass that models shots, once for all others."""
+ARRAYS = {"acoustic": ("velocity",), "elastic": ("vp", "vs", "rho")}
+"""Names of the arrays of a model."""
+OUTCOME = "outcome"
+"""The name of what is kept of a least-squares migration that has ended."""
 SENT, FASTEST, LIMIT = "sent", "fastest", "limit"
 """Names of what is asked beside the arrays of a model and what else belongs to a kind of pass."""
 
@@ -80,11 +85,16 @@ def asked_of(workspace: Workspace) -> PassRequest:
     return PassRequest(arrays, fastest, limit or None, sent)
 
 
+def arrays_asked(asked: PassRequest) -> list[str]:
+    """Return the names of the model's arrays."""
+    return [name for names in ARRAYS.values() for name in names if name in asked.arrays]
+
+
 def model_asked(workspace: Workspace, number: int, asked: PassRequest) -> Any:
     """Return what the waves of a shot travel through, where they are computed."""
     described, box = workspace.described, workspace.boxes[number]
     kind: Any = AcousticModel if described.job.physics.kind == "acoustic" else ElasticModel
-    names = ["velocity"] if kind is AcousticModel else ["vp", "vs", "rho"]
+    names = ARRAYS[described.job.physics.kind]
     put, grid = putter(described.device), part_of(described.grid, box)
     arrays = {name: put(np.ascontiguousarray(asked.arrays[name][box])) for name in names}
     return kind(**arrays, grid=grid, max_vel=asked.fastest)
@@ -122,3 +132,9 @@ def data_modelled(workspace: Workspace, number: int) -> list[NDArray[Any]]:
 def weighted(values: NDArray[Any], weight: NDArray[Any] | None) -> NDArray[Any]:
     """Return what counts of traces."""
     return values if weight is None else values * weight
+
+
+def has_ended(job: Job) -> bool:
+    """Tell whether the search of a job is over."""
+    last = OUTCOME if job.inversion is None else f"stage-{len(job.inversion.stages) - 1}"
+    return (job.output.directory / FOLDER / f"{last}.npz").exists()

@@ -17,8 +17,15 @@ from forebay.wave.inversion.light import light_of
 from forebay.wave.inversion.misfits import MISFITS
 from forebay.wave.inversion.shots import MISFIT, slopes_of
 from forebay.wave.inversion.sources import spectra_of
-from forebay.wave.inversion.unknowns import names_of
-from forebay.wave.job.inversion.asked import PassInputs, asked_of, inputs_asked, model_asked, weighted
+from forebay.wave.job.inversion.asked import (
+    ARRAYS,
+    PassInputs,
+    arrays_asked,
+    asked_of,
+    inputs_asked,
+    model_asked,
+    weighted,
+)
 from forebay.wave.job.inversion.start import at_most
 from forebay.wave.job.place import budget_of
 from forebay.wave.job.shots.kind import StepListener
@@ -107,7 +114,7 @@ class Hearing(ForwardPass):
 
     def run(self, workspace: Workspace, number: int, inputs: PassInputs) -> Arrays:
         """Model a shot, and return what counts of both."""
-        heard, observed = _heard(workspace, number, inputs), np.asarray(inputs.shot.data)
+        heard, observed = heard_in(workspace, number, inputs), np.asarray(inputs.shot.data)
         return {"heard": weighted(heard, inputs.weight), "observed": weighted(observed, inputs.weight)}
 
 
@@ -118,7 +125,7 @@ class Sounding(ForwardPass):
 
     def run(self, workspace: Workspace, number: int, inputs: PassInputs) -> Arrays:
         """Model a shot, and compare what it hears with its data."""
-        heard = weighted(_heard(workspace, number, inputs), inputs.weight)
+        heard = weighted(heard_in(workspace, number, inputs), inputs.weight)
         shot = inputs.shot.with_data(weighted(np.asarray(inputs.shot.data), inputs.weight))
         return dict(zip(self.names, spectra_of(shot, heard, shot.samples), strict=True))
 
@@ -154,11 +161,45 @@ class Differentiating(ForwardPass):
         """Reverse one shot by the plan of all, or make that."""
         start, plan = perf_counter(), workspace.plan()
         inputs = self.inputs(workspace, number) if ahead is None else ahead.result()
-        model, misfit = model_asked(workspace, number, inputs.asked), _misfit_of(workspace, number, inputs, tell)
-        owed = gradient(inputs.shot, model, misfit=misfit, **_reversal_of(workspace, plan, budget))
+        model, misfit = model_asked(workspace, number, inputs.asked), self.misfit_of(workspace, number, inputs, tell)
+        owed = gradient(inputs.shot, model, misfit=misfit, **self.options_of(workspace, plan, budget))
         if plan is None:
             workspace.freeze(owed.result.plan, owed.result.metrics, number)
-        return _passed(number, owed, names_of(model), perf_counter() - start)
+        return _passed(number, owed, self.kept_of(owed, inputs), perf_counter() - start)
+
+    def misfit_of(self, workspace: Workspace, number: int, inputs: PassInputs, tell: StepListener) -> Misfit:
+        """Return how a shot is compared, in what counts of it; when it is, the way forward is done."""
+        table, weight = workspace.described.job.inversion, inputs.weight
+        assert table is not None
+        compare = MISFITS[table.misfit]
+
+        def misfit(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, NDArray[Any]]:
+            tell(number, steps_of(workspace)[0])
+            value, slope = compare(weighted(data, weight), weighted(observed, weight))
+            return value, weighted(slope, weight)
+
+        return misfit
+
+    def options_of(self, workspace: Workspace, plan: Plan | None, budget: Budget | None) -> dict[str, Any]:
+        """Return what `gradient` is told of every shot."""
+        described = workspace.described
+        job = described.job
+        directory = job.memory.directory or workspace.root
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return stepping_of(workspace) | {
+            "every": described.every,
+            "plan": plan,
+            "budget": budget_of(job, described.device, budget) if plan is None else None,
+            "codec": job.memory.codec,
+            "schedule": job.memory.schedule,
+            "reversals": workspace.geometry.count,
+            "directory": directory,
+            "progress": False,
+        }
+
+    def kept_of(self, owed: Gradient, inputs: PassInputs) -> Arrays:
+        """Return what is kept of a shot."""
+        return {MISFIT: np.array(owed.misfit), **slopes_of(owed, arrays_asked(inputs.asked))}
 
     def together(
         self, workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
@@ -167,17 +208,17 @@ class Differentiating(ForwardPass):
         start, inputs = perf_counter(), [self.inputs(workspace, number) for number in numbers]
         about = list(zip(numbers, inputs, strict=True))
         models = [model_asked(workspace, number, own.asked) for number, own in about]
-        misfits = [_misfit_of(workspace, number, own, tell) for number, own in about]
+        misfits = [self.misfit_of(workspace, number, own, tell) for number, own in about]
         shots = [own.shot for own in inputs]
-        owed = gradient(shots, models, misfit=misfits, **_reversal_of(workspace, plan, None))
+        owed = gradient(shots, models, misfit=misfits, **self.options_of(workspace, plan, None))
         seconds = (perf_counter() - start) / len(numbers)
-        passed = [_passed(n, own, names_of(models[0]), seconds) for n, own in zip(numbers, owed, strict=True)]
+        kept = [self.kept_of(own, asked) for own, asked in zip(owed, inputs, strict=True)]
+        passed = [_passed(*each, seconds) for each in zip(numbers, owed, kept, strict=True)]
         return passed, owed[0].result.plan
 
     def check(self, workspace: Workspace, number: int) -> None:
         """Read the misfit of a shot, and its derivatives."""
-        acoustic = workspace.described.job.physics.kind == "acoustic"
-        workspace.arrays(number, MISFIT, *(("velocity",) if acoustic else ("vp", "vs", "rho")))
+        workspace.arrays(number, MISFIT, *ARRAYS[workspace.described.job.physics.kind])
 
 
 def stepping_of(workspace: Workspace) -> dict[str, Any]:
@@ -186,43 +227,12 @@ def stepping_of(workspace: Workspace) -> dict[str, Any]:
     return {"dt": described.step, "order": described.job.physics.order, "dtype": np.float32}
 
 
-def _heard(workspace: Workspace, number: int, inputs: PassInputs) -> NDArray[Any]:
+def heard_in(workspace: Workspace, number: int, inputs: PassInputs) -> NDArray[Any]:
+    """Return what the receivers of a shot hear in the model that a pass is asked about."""
     return simulate(inputs.shot, model_asked(workspace, number, inputs.asked), **stepping_of(workspace))
 
 
-def _misfit_of(workspace: Workspace, number: int, inputs: PassInputs, tell: StepListener) -> Misfit:
-    """Return how a shot is compared, in what counts of it; when it is, the way forward is done."""
-    table, weight = workspace.described.job.inversion, inputs.weight
-    assert table is not None
-    compare = MISFITS[table.misfit]
-
-    def misfit(data: NDArray[Any], observed: NDArray[Any]) -> tuple[float, NDArray[Any]]:
-        tell(number, steps_of(workspace)[0])
-        value, slope = compare(weighted(data, weight), weighted(observed, weight))
-        return value, weighted(slope, weight)
-
-    return misfit
-
-
-def _reversal_of(workspace: Workspace, plan: Plan | None, budget: Budget | None) -> dict[str, Any]:
-    """Return what `gradient` is told of every shot."""
-    described = workspace.described
-    job = described.job
-    directory = job.memory.directory or workspace.root
-    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return stepping_of(workspace) | {
-        "every": described.every,
-        "plan": plan,
-        "budget": budget_of(job, described.device, budget) if plan is None else None,
-        "codec": job.memory.codec,
-        "schedule": job.memory.schedule,
-        "reversals": workspace.geometry.count,
-        "directory": directory,
-        "progress": False,
-    }
-
-
-def _passed(number: int, owed: Gradient, names: Sequence[str], seconds: float) -> PassedShot:
+def _passed(number: int, owed: Gradient, arrays: Arrays, seconds: float) -> PassedShot:
     metrics = owed.result.metrics
     told = {"shot": number, "seconds": seconds, "reversal": metrics.seconds, "peak": dict(metrics.peak)}
-    return PassedShot(number, {MISFIT: np.array(owed.misfit), **slopes_of(owed, names)}, told)
+    return PassedShot(number, arrays, told)

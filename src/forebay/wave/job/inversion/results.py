@@ -16,8 +16,10 @@ from forebay.planner.drawn.timeline import COLOURS
 from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.files.formats import write_field
+from forebay.wave.inversion.ledger import Kept
 from forebay.wave.job.inversion.run import Gathers, InvertedSurvey
 from forebay.wave.job.results import draw_velocity, panels_of, planned, shown_in_time
+from forebay.wave.job.workspace import Workspace
 
 INKS = ("#2b7bba", "#d1603d", "#3f8f5b", "#8a5fb0")
 """Colours of searches, one after the other."""
@@ -105,7 +107,7 @@ def write_report(survey: InvertedSurvey, path: Path, pictures: Sequence[Picture]
         ("evaluations by all shots", str(survey.evaluations)),
         ("this run", seconds_to_text(survey.seconds)),
         *(planned(plan, described.every) if plan is not None else []),
-        *_measured(survey),
+        *measured(workspace, survey.last),
     ]
     rows = [
         [
@@ -125,15 +127,21 @@ def write_report(survey: InvertedSurvey, path: Path, pictures: Sequence[Picture]
     sections += [("What was damaged", [Text("\n".join(survey.damage))])] if survey.damage else []
     sections += [("What the search tells", [Text("\n".join(survey.notes))])] if survey.notes else []
     sections += shown_in_time(workspace, 1.0)
-    sections += _last(survey)
-    told = json.dumps(described.job.model_dump(mode="json", exclude_none=True), indent=2, ensure_ascii=False)
-    sections += [("The plan", [Text(plan.explain())])] if plan is not None else []
-    write_page(path, title, lead, [*sections, ("The job", [Text(told)])])
+    sections += last_pass(survey.last)
+    write_page(path, title, lead, [*sections, *about_job(workspace)])
 
 
-def _measured(survey: InvertedSurvey) -> list[tuple[str, str]]:
-    """Return seconds and bytes of a shot's reversal, as predicted and as measured in the last evaluation."""
-    plan, last = survey.workspace.plan(), survey.last
+def about_job(workspace: Workspace) -> list[Section]:
+    """Return the sections that end a page: the plan, and what the job says."""
+    plan = workspace.plan()
+    told = workspace.described.job.model_dump(mode="json", exclude_none=True)
+    job = ("The job", [Text(json.dumps(told, indent=2, ensure_ascii=False))])
+    return [job] if plan is None else [("The plan", [Text(plan.explain())]), job]
+
+
+def measured(workspace: Workspace, last: Kept) -> list[tuple[str, str]]:
+    """Return seconds and bytes of a shot's reversal, as predicted, and as measured in the last pass of them."""
+    plan = workspace.plan()
     if plan is None or not last:
         return []
     peaks = [
@@ -148,9 +156,8 @@ def _peaks(last: dict[str, NDArray[Any]], tier: str) -> NDArray[Any]:
     return np.asarray(last.get(f"peak {tier}", np.zeros(1)))
 
 
-def _last(survey: InvertedSurvey) -> list[Section]:
-    """Return the section about the shots of the last evaluation."""
-    last = survey.last
+def last_pass(last: Kept) -> list[Section]:
+    """Return the section about the shots of the last pass of reversals."""
     if not last:
         return []
     labels = [str(int(shot)) for shot in last["shot"]]
@@ -167,4 +174,4 @@ def _last(survey: InvertedSurvey) -> list[Section]:
         for row, label in enumerate(labels)
     ]
     chart: list[Element] = [Drawn(bars_chart(series, labels, "shot", "seconds", COLOURS)), TextTable(headings, rows)]
-    return [("The last evaluation", chart)]
+    return [("The last pass over the shots", chart)]

@@ -64,6 +64,12 @@ class InvertedSurvey:
     notes: list[str] = field(default_factory=list)
     """what the search tells"""
 
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a program is told."""
+        told = {"misfits": self.misfits, "evaluations": self.evaluations, "seconds": self.seconds}
+        return told | {"damage": self.damage, "notes": self.notes}
+
 
 def run_inversion(
     job: Job, console: Console | None = None, *, write: Callable[[InvertedSurvey], None] | None = None
@@ -135,12 +141,6 @@ def _inverted(job: Job, console: Console) -> InvertedSurvey:
         perf_counter() - start,
         notes,
     )
-
-
-def has_ended(job: Job) -> bool:
-    """Tell whether the last stage of an inversion is over."""
-    assert job.inversion is not None
-    return (job.output.directory / FOLDER / f"stage-{len(job.inversion.stages) - 1}.npz").exists()
 
 
 def _found_wavelets(outcome: Kept, shots: tuple[int, ...]) -> NDArray[Any]:

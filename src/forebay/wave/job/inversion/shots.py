@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
 
-from forebay.errors import WaveError
+from forebay.errors import CorruptionError, WaveError
 from forebay.files import remove
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.inversion.ledger import EvaluationLedger, Kept
@@ -32,6 +32,10 @@ LAST = "last"
 """The name of what the last evaluation told of its shots."""
 
 
+class LostPassError(CorruptionError):
+    """What an earlier pass has left, and the next one needs, is not there any more."""
+
+
 @dataclass(frozen=True, eq=False)
 class ShotPasses:
     """Who makes passes over the shots of a job."""
@@ -43,13 +47,21 @@ class ShotPasses:
     damage: list[str]
     """what was damaged, and is computed again"""
 
-    def over(self, work: ShotWork, asked: PassRequest, shots: Sequence[int]) -> Workspace:
+    def over(
+        self, work: ShotWork, asked: PassRequest, shots: Sequence[int], needs: Sequence[ShotWork] = ()
+    ) -> Workspace:
         """Do some work on shots, but for those of which it is done; return where what they gave is kept.
 
-        What passes before it have left is removed, but for what lasts.
+        What passes before it have left is removed, but for what lasts and what it `needs`.
         """
         if work != DATA:  # which comes first, before what an earlier run has left is gone on with
-            self._sweep(work.name)
+            self.sweep(work.name, *(need.name for need in needs))
+        for need in needs:
+            left = self.workspace.doing(need)
+            if damage := damaged_shots(left):
+                raise LostPassError(next(iter(damage.values())))
+            if missing := set(shots) - left.finished():
+                raise LostPassError(f"{left.path(min(missing))} is missing")
         workspace, name = self.workspace.doing(work), asked_name(work)
         if self.ledger.find(name, work.of) is None:
             self.ledger.keep(name, asked.kept(), work.of)
@@ -69,12 +81,20 @@ class ShotPasses:
             )
         return workspace
 
-    def _sweep(self, name: str) -> None:
-        """Remove what other passes have left."""
+    def sweep(self, *names: str) -> None:
+        """Remove what passes have left, but for what lasts and those of some names."""
         for folder in [path for path in (self.workspace.root / "shots").iterdir() if path.is_dir()]:
-            if folder.name not in (*LASTING, name):
+            if folder.name not in (*LASTING, *names):
                 remove(folder)
                 self.ledger.forget(f"{folder.name}-asked")
+
+    def remember(self, over: Workspace, shots: Sequence[int], seconds: float) -> None:
+        """Keep what the shots of a pass of reversals told, for the report; that of the pass before is forgotten."""
+        told = [over.told(number) for number in shots]
+        tiers = sorted({tier for shot in told for tier in shot["peak"]})
+        figures = {key: np.array([shot[key] for shot in told]) for key in ("shot", "seconds", "reversal")}
+        peaks = {f"peak {tier}": np.array([shot["peak"].get(tier, 0) for shot in told]) for tier in tiers}
+        self.ledger.keep(LAST, figures | peaks | {"clock": np.array(seconds)}, "")
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,11 +147,7 @@ class ShotsOfJob:
         for number in self.numbers:
             misfit, *slopes = over.arrays(number, MISFIT, *names)
             add_shot(total, number, float(misfit), dict(zip(names, slopes, strict=True)), over.boxes[number])
-        told = [over.told(number) for number in self.numbers]
-        tiers = sorted({tier for shot in told for tier in shot["peak"]})
-        figures = {key: np.array([shot[key] for shot in told]) for key in ("shot", "seconds", "reversal")}
-        peaks = {f"peak {tier}": np.array([shot["peak"].get(tier, 0) for shot in told]) for tier in tiers}
-        self.passes.ledger.keep(LAST, figures | peaks | {"clock": np.array(perf_counter() - start)}, "")
+        self.passes.remember(over, self.numbers, perf_counter() - start)
         return total
 
     def wavelets(self) -> Kept:

@@ -1,5 +1,6 @@
 """The kinds of work on shots, by name."""
 
+from forebay.wave.job.inversion.echoes import Echoing, Scattering, SendingBack
 from forebay.wave.job.inversion.passes import Differentiating, Hearing, Lighting, Modelling, Sounding
 from forebay.wave.job.shots.kind import ShotKind
 from forebay.wave.job.work import Migrating
@@ -12,6 +13,9 @@ KINDS: dict[str, ShotKind] = {
     "light": Lighting(),
     "gradient": Differentiating(),
     "gathers": Hearing(),
+    "echoes": Echoing(),
+    "scatter": Scattering(),
+    "back": SendingBack(),
 }
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from forebay.cli.jobs import (
+from forebay.cli.jobs.options import (
     AsJson,
     Check,
     JobFile,
