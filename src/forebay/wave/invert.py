@@ -17,7 +17,7 @@ from forebay.wave.inversion.ledger import EvaluationLedger
 from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.shots import ShotsHere, wavelet_of
 from forebay.wave.inversion.sources import low_passed
-from forebay.wave.inversion.stage import EVALUATIONS, Batches, InversionStage, run_stages, searches_of
+from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
 from forebay.wave.inversion.unknowns import arrays_of, bounds_of
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
@@ -34,7 +34,7 @@ class Inversion:
     model: Any
     """of the same class as the first one, with its arrays where those are"""
     misfits: tuple[tuple[float, ...], ...]
-    """of each search, one a stage or a few with batches: where it began, and after each iteration"""
+    """of each search, one a stage or a few with mini-batches: where it began, and after each iteration"""
     evaluations: int
     """of the misfit and its gradient, by all shots"""
     shots: tuple[Shot, ...]
@@ -62,7 +62,7 @@ def invert(
     smooth: float = 0.0,
     precondition: bool = True,
     estimate_source: bool | str = False,
-    batch: int | None = None,
+    mini_batch: int | None = None,
     seed: int = 0,
     dt: float | None = None,
     order: int = 8,
@@ -103,9 +103,9 @@ def invert(
     estimate_source
         Whether each stage begins by finding what the sources send from the data: True for one filter of all wavelets,
         "each" for one of every shot.
-    batch
+    mini_batch
         Shots of an iteration, drawn anew after every three of them, so that a model is updated more often than all
-        shots could be computed. Where batches are as good as all shots, an update costs that much less.
+        shots could be computed. Where mini-batches are as good as all shots, an update costs that much less.
     seed
         Of the draws.
     dt, order, dtype
@@ -137,7 +137,7 @@ def invert(
     """
     listed = [shots] if isinstance(shots, Shot) else list(shots)
     counts = iterations_of(iterations, frequencies)
-    _check(listed, together, smooth, estimate_source, batch)
+    _check(listed, together, smooth, estimate_source, mini_batch)
     filtered = [[low_passed(shot, frequency) for shot in listed] for frequency in frequencies]
     compare = misfit_of(misfit)
     slowest = max(slowest_in(model, order, max(frequencies_of(stage))) for stage in filtered)
@@ -146,7 +146,7 @@ def invert(
     if known is not None and known.shape != tuple(model.grid.shape):
         raise WaveError(f"fixed of shape {known.shape} for a model of shape {tuple(model.grid.shape)}: give one alike")
     stepping = {"dt": dt, "order": order, "dtype": dtype}
-    drawn = None if batch is None else Batches(batch, seed)
+    drawn = None if mini_batch is None else MiniBatches(mini_batch, seed)
     told = counts, limits, smooth, precondition, estimate_source, together, _name(misfit), sorted(stepping.items())
     lossy = [(name, str(reversal[name])) for name in ("codec", "every") if name in reversal]
     whose = "" if resume is None else _identity(filtered, start, known, repr((told, lossy, drawn)))
@@ -190,7 +190,9 @@ def iterations_of(iterations: int | Sequence[int], frequencies: Sequence[float |
     return counts
 
 
-def _check(shots: Sequence[Shot], together: int, smooth: float, estimate_source: bool | str, batch: int | None) -> None:
+def _check(
+    shots: Sequence[Shot], together: int, smooth: float, estimate_source: bool | str, mini_batch: int | None
+) -> None:
     """Refuse what no inversion can go by."""
     if not shots or any(shot.data is None for shot in shots):
         raise WaveError("no shots, or one without data: add what its receivers heard with shot.with_data(...)")
@@ -200,8 +202,8 @@ def _check(shots: Sequence[Shot], together: int, smooth: float, estimate_source:
         raise WaveError(f"smooth={smooth!r}: give metres, or 0 for none")
     if estimate_source not in (False, True, "each"):
         raise WaveError(f"estimate_source={estimate_source!r}: give True, False or 'each'")
-    if batch is not None and not 1 <= batch <= len(shots):
-        raise WaveError(f"batch={batch} of {len(shots)} shots: give 1 to {len(shots)}, or None for all")
+    if mini_batch is not None and not 1 <= mini_batch <= len(shots):
+        raise WaveError(f"mini_batch={mini_batch} of {len(shots)} shots: give 1 to {len(shots)}, or None for all")
 
 
 def slowest_in(model: EarthModel, order: int, frequency: float) -> float:

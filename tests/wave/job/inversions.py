@@ -13,7 +13,7 @@ def inversion_text(search=SEARCH, *, output="out", **tables):
     """Write a job; a table that is given by name replaces the usual one."""
     usual = {
         "model": 'name = "layers"\nshape = [24, 48]\nsmooth = 300.0',
-        "geometry": "shots = 3\nsource_depth = 100.0\nreceiver_depth = 100.0\nreceiver_spacing = 200.0",
+        "geometry": "shots = 2\nsource_depth = 100.0\nreceiver_depth = 100.0\nreceiver_spacing = 200.0",
         "data": "dt = 0.014\nlength = 2.4",
         "wavelet": "frequency = 1.3",
         "physics": "absorb = 8",

@@ -24,7 +24,7 @@ After = Callable[[Any, int, float], None]
 
 
 @dataclass(frozen=True)
-class Batches:
+class MiniBatches:
     """Shots drawn for a few iterations at a time."""
 
     size: int
@@ -35,7 +35,7 @@ class Batches:
 
         Examples
         --------
-        >>> draws = Batches(2, seed=0).draws(5, stage=0)
+        >>> draws = MiniBatches(2, seed=0).draws(5, stage=0)
         >>> [next(draws) for _ in range(3)]
         [[2, 4], [0, 3], [1, 4]]
         """
@@ -58,7 +58,7 @@ class InversionStage:
     precondition: bool
     sources: bool | str
     """whether wavelets are estimated, of all shots or of "each\""""
-    batches: Batches | None
+    mini_batches: MiniBatches | None
     """how shots are drawn; None takes all of them"""
     ledger: EvaluationLedger
 
@@ -88,10 +88,10 @@ class InversionStage:
 
     def _searches(self, shots: InversionShots, iterations: int) -> Iterator[tuple[InversionShots, int]]:
         """Yield the shots of each search, and its iterations."""
-        if self.batches is None or self.batches.size >= len(shots):
+        if self.mini_batches is None or self.mini_batches.size >= len(shots):
             yield shots, iterations
             return
-        draws = self.batches.draws(len(shots), self.number)
+        draws = self.mini_batches.draws(len(shots), self.number)
         for begin in range(0, iterations, OF_BATCH):
             yield shots.only(next(draws)), min(OF_BATCH, iterations - begin)
 

@@ -221,7 +221,7 @@ def _stages(job: Job) -> list[str]:
     if job.inversion is None:
         return []
     stages = [f"{count} up to {limit:g} Hz" if limit else f"{count} of all" for limit, count in job.inversion.stages]
-    of = f", of {job.inversion.batch} shots at a time" if job.inversion.batch else ""
+    of = f", of {job.inversion.mini_batch} shots at a time" if job.inversion.mini_batch else ""
     return [f"iterations {', '.join(stages)}, by {job.inversion.misfit}{of}"]
 
 

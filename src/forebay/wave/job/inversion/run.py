@@ -14,7 +14,7 @@ from forebay.report.console import say
 from forebay.units import seconds_to_text
 from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.shots import wavelet_of
-from forebay.wave.inversion.stage import EVALUATIONS, Batches, InversionStage, run_stages, searches_of
+from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
 from forebay.wave.inversion.unknowns import arrays_of
 from forebay.wave.job.begin import begun, tell_notes
 from forebay.wave.job.inputs import medium_of
@@ -112,7 +112,7 @@ def _inverted(job: Job, console: Console) -> InvertedSurvey:
             everyone = tuple(range(workspace.geometry.count))
             if job.data.file is None:
                 passes.over(DATA, PassRequest({}, begin.max_vel), everyone)
-            drawn = None if table.batch is None else Batches(table.batch, table.seed)
+            drawn = None if table.mini_batch is None else MiniBatches(table.mini_batch, table.seed)
             about = limits, known_of(job, described.grid), table.smooth, table.precondition, table.estimate_source
             shots = [ShotsOfJob(passes, everyone, limit) for limit, _ in table.stages]
             stages = [InversionStage(number, own, *about, drawn, ledger) for number, own in enumerate(shots)]

@@ -61,5 +61,7 @@ def check_inversion(job: Job, grid: Grid, shots: int) -> None:
     """Refuse what no inversion of so many shots can go by."""
     assert job.inversion is not None
     known_of(job, grid)
-    if job.inversion.batch is not None and job.inversion.batch > shots:
-        raise WaveError(f"inversion.batch: expected at most the {shots} shots there are, not {job.inversion.batch}")
+    if job.inversion.mini_batch is not None and job.inversion.mini_batch > shots:
+        raise WaveError(
+            f"inversion.mini_batch: expected at most the {shots} shots there are, not {job.inversion.mini_batch}"
+        )

@@ -32,7 +32,7 @@ class InversionTable(Table):
     """whether updates are larger where the sources cast little light"""
     estimate_source: bool | Literal["each"] = False
     """whether each stage finds the wavelet from the data first: one filter for all shots, or for "each\""""
-    batch: Count | None = None
+    mini_batch: Count | None = None
     """shots of an iteration, drawn anew after every three; unless told, all of them"""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """of the draws"""
@@ -41,8 +41,8 @@ class InversionTable(Table):
     def _check_stages(self) -> "InversionTable":
         if len(self.iterations) not in (1, len(self.frequencies)):
             raise ValueError(f"iterations of one number, or of {len(self.frequencies)}, one for each of frequencies")
-        if self.seed and self.batch is None:
-            raise ValueError("batch beside seed")
+        if self.seed and self.mini_batch is None:
+            raise ValueError("mini_batch beside seed")
         return self
 
     @property
