@@ -54,6 +54,7 @@ def test_it_writes_what_it_found_pictures_and_a_page_and_the_second_time_finds_t
     assert run(command, job, "--verify").exit_code == 0
     again = run("report", out, "--output", tmp_path / "page.html")
     assert again.exit_code == 0 and "The plan" in (tmp_path / "page.html").read_text()
+    assert run("report", out).exit_code == 0 and run(command, job, "--verify").exit_code == 0
     data = (out / f"{FOUND[command]}.npy").read_bytes()
     (out / f"{FOUND[command]}.npy").write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
     told = run(command, job, "--verify")

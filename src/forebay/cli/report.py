@@ -56,6 +56,7 @@ def _of_job(run: Path, output: Path | None) -> Path:
     from forebay.wave.job import changed
     from forebay.wave.job.verify import verify
     from forebay.wave.job.workspace import Workspace
+    from forebay.wave.job.workspace.results_seal import reseal
 
     job = changed(Workspace(run).described.job, directory=run)
     damage, _ = verify(job)
@@ -64,6 +65,7 @@ def _of_job(run: Path, output: Path | None) -> Path:
         raise ForebayError(f"{damage[0]}: run the job {again}, and then ask for the page")
     page = output or run / "report.html"
     (_write_migration if job.command == "rtm" else _write_search)(job, run, page)
+    reseal(run, Workspace(run).identity, page)
     return page
 
 

@@ -16,6 +16,7 @@ from forebay.errors import WaveError
 from forebay.wave import AcousticModel, invert
 from forebay.wave.job import changed, parse, read_job, run_job
 from forebay.wave.job.checks import inspect
+from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.inversion import passes
 from forebay.wave.job.inversion.run import run_inversion
 from forebay.wave.job.verify import verify
@@ -306,3 +307,16 @@ def test_runs_that_are_killed_leave_the_same_bits(tmp_path, inverted):
     assert kills
     assert same(run_inversion(job_in(tmp_path)), inverted)
     assert not list(Workspace(tmp_path / "out").root.glob("run-*"))
+
+
+@pytest.mark.slow
+def test_all_arrays_of_an_elastic_model_are_found_as_invert_does(tmp_path):
+    search = "iterations = 1\nbounds = {vp = [1400.0, 3500.0]}\nprecondition = false"
+    tables = {"model": 'name = "layers"\nshape = [36, 72]\nsmooth = 300.0', "physics": 'kind = "elastic"\nabsorb = 8'}
+    survey = run_inversion(job_in(tmp_path, search, **tables))
+    workspace = Workspace(survey.workspace.root)
+    start = medium_of(workspace.described.job, workspace.fields("model"), workspace.described.grid)
+    options = {"iterations": 1, "bounds": {"vp": (1400.0, 3500.0)}, "precondition": False, "budget": "8MB"}
+    found = invert(shots_of(workspace), start, dt=workspace.described.step, progress=False, **options)
+    assert list(found.misfits) == survey.misfits[0] and list(survey.model) == ["vp", "vs", "rho"]
+    assert all(np.array_equal(getattr(found.model, name), values) for name, values in survey.model.items())

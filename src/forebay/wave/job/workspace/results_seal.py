@@ -44,6 +44,16 @@ def sealed_results(root: Path, identity: str) -> dict[Path, str]:
     return {root / name: checksum for name, checksum in files.items()}
 
 
+def reseal(root: Path, identity: str, path: Path) -> None:
+    """Seal a result anew that was written once more; one that is no result of the last run stays as it is."""
+    files = sealed_results(root, identity)
+    if path not in files:
+        return
+    checksums = {each.name: checksum for each, checksum in files.items()} | {path.name: _checksum(path)}
+    with whole(root / SEAL) as unfinished:
+        unfinished.write_text(sealed_text({"files": checksums}, file="results", job=identity))
+
+
 def check_result(path: Path, checksum: str) -> None:
     """Refuse a result that is not as it was written."""
     if not path.exists():
