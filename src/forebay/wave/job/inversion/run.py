@@ -1,7 +1,7 @@
 """An inversion of many shots: its stages, resumed where an earlier run ended, and what came of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import perf_counter
 from typing import Any
 
@@ -59,7 +59,7 @@ class InvertedSurvey:
     """what the last evaluation told of its shots"""
     damage: list[str]
     """what was damaged, and what became of it"""
-    seconds: float
+    seconds: float = 0.0
     """of this run"""
     notes: list[str] = field(default_factory=list)
     """what the search tells"""
@@ -100,46 +100,46 @@ def run_inversion(
 
 def _inverted(job: Job, console: Console) -> InvertedSurvey:
     """Do what `run_inversion` does, in a directory that is held."""
-    assert job.inversion is not None
-    start, damage, table = perf_counter(), list[str](), job.inversion
+    start, damage = perf_counter(), list[str]()
     with begun(job, console, damage) as (workspace, client):
-        described = workspace.described
         ledger = EvaluationLedger(workspace.root / FOLDER, workspace.identity)
         try:
-            passes = ShotPasses(workspace, client, console, ledger, damage)
-            medium = medium_of(job, workspace.fields("model"), described.grid)
-            begin, limits = start_of(job, medium, workspace.wavelet, described.sampling)
-            everyone = tuple(range(workspace.geometry.count))
-            if job.data.file is None:
-                passes.over(DATA, PassRequest({}, begin.max_vel), everyone)
-            drawn = None if table.mini_batch is None else MiniBatches(table.mini_batch, table.seed)
-            about = limits, known_of(job, described.grid), table.smooth, table.precondition, table.estimate_source
-            shots = [ShotsOfJob(passes, everyone, limit) for limit, _ in table.stages]
-            stages = [InversionStage(number, own, *about, drawn, ledger) for number, own in enumerate(shots)]
-            counts = [count for _, count in table.stages]
-            found, outcomes = run_stages(stages, counts, begin, ledger, _teller(console, sum(counts)))
-            sent = _found_wavelets(outcomes[-1], everyone) if table.estimate_source else None
-            shown = sorted({everyone[round(place * (len(everyone) - 1))] for place in np.linspace(0, 1, SHOWN)})
-            last = ShotsOfJob(passes, everyone, table.stages[-1][0], sent)
-            before, after = (
-                last.gathers(model, f"gathers-{name}", shown) for name, model in (("start", begin), ("found", found))
-            )
-            notes, told = list(ledger.notes), ledger.find(LAST, "") or {}
+            survey = _searched(job, ShotPasses(workspace, client, console, ledger, damage))
         finally:
             ledger.close()
-    tell_notes(console, notes)
+    tell_notes(console, ledger.notes)
+    return replace(survey, seconds=perf_counter() - start, notes=ledger.notes)
+
+
+def _searched(job: Job, passes: ShotPasses) -> InvertedSurvey:
+    """Run all stages, and model what the report shows."""
+    table, workspace, ledger = job.inversion, passes.workspace, passes.ledger
+    assert table is not None
+    described, everyone = workspace.described, tuple(range(workspace.geometry.count))
+    medium = medium_of(job, workspace.fields("model"), described.grid)
+    begin, limits = start_of(job, medium, workspace.wavelet, described.sampling)
+    if job.data.file is None:
+        passes.over(DATA, PassRequest({}, begin.max_vel), everyone)
+    drawn = None if table.mini_batch is None else MiniBatches(table.mini_batch, table.seed)
+    about = limits, known_of(job, described.grid), table.smooth, table.precondition, table.estimate_source
+    shots = [ShotsOfJob(passes, everyone, limit) for limit, _ in table.stages]
+    stages = [InversionStage(number, own, *about, drawn, ledger) for number, own in enumerate(shots)]
+    counts = [count for _, count in table.stages]
+    found, outcomes = run_stages(stages, counts, begin, ledger, _teller(passes.console, sum(counts)))
+    sent = _found_wavelets(outcomes[-1], everyone) if table.estimate_source else None
+    shown = sorted({everyone[round(place * (len(everyone) - 1))] for place in np.linspace(0, 1, SHOWN)})
+    last = replace(shots[-1], sent=sent)
+    before, after = last.gathers(begin, "gathers-start", shown), last.gathers(found, "gathers-found", shown)
     return InvertedSurvey(
         workspace,
-        {name: getattr(begin, name) for name in arrays_of(begin)},
-        {name: getattr(found, name) for name in arrays_of(found)},
-        [searches_of(outcome) for outcome in outcomes],
-        sum(int(outcome[EVALUATIONS]) for outcome in outcomes),
-        sent,
-        [Gathers(shot, old[1], old[0], new[0]) for shot, old, new in zip(shown, before, after, strict=True)],
-        told,
-        damage,
-        perf_counter() - start,
-        notes,
+        start={name: getattr(begin, name) for name in arrays_of(begin)},
+        model={name: getattr(found, name) for name in arrays_of(found)},
+        misfits=[searches_of(outcome) for outcome in outcomes],
+        evaluations=sum(int(outcome[EVALUATIONS]) for outcome in outcomes),
+        sent=sent,
+        gathers=[Gathers(shot, old[1], old[0], new[0]) for shot, old, new in zip(shown, before, after, strict=True)],
+        last=ledger.find(LAST, "") or {},
+        damage=passes.damage,
     )
 
 

@@ -2,11 +2,11 @@
 
     job.json        the parameters and what follows from them; written last, so that what is there is whole
     model/, true/   the fields that are migrated through and, where shots are modelled, the true ones
-    geometry.npz, wavelet.npy
+    geometry.npz, wavelet.npy; inversion/ has what a search asks of its passes over the shots, and what came of it
     pilot.json      the bound that keeps the picture, where the job asks for one; pilot.npz has exact images
     plan.json       of the first shot, for all others
     timeline.json   what that shot did when
-    shots/00012.npz one finished shot; 00012.error tells why one failed
+    shots/00012.npz one finished shot; 00012.error tells why one failed; of a search in a folder for each pass
     run-<token>/    what workers of a run have written, until the run takes it
     progress/       of shots under way when the last run ended, see `shot_progress`
     results.json    checksums of image, sums, pictures and report
