@@ -19,6 +19,7 @@ from forebay.wave.job.checks import inspect
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.inversion import passes
 from forebay.wave.job.inversion.run import run_inversion
+from forebay.wave.job.shots import here
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
 
@@ -150,6 +151,18 @@ def test_two_workers_give_the_same_bits(job, inverted, processes):
         with distributed.LocalCluster(processes=False, **options) as cluster:
             found = run_inversion(changed(job, scheduler=cluster.scheduler_address))
     assert same(found, inverted)
+
+
+@pytest.mark.slow
+def test_shots_that_advance_together_as_a_gpu_takes_them_give_the_same_bits(tmp_path, inverted, monkeypatch):
+    together, real = [], passes.Differentiating.together
+    counted = lambda self, workspace, numbers, *about: (  # noqa: E731
+        together.append(list(numbers)) or real(self, workspace, numbers, *about)
+    )
+    monkeypatch.setattr(here, "batch_of", lambda *about: 2)
+    monkeypatch.setattr(passes.Differentiating, "together", counted)
+    assert same(run_inversion(job_in(tmp_path)), inverted)
+    assert together == [[0, 1]] * (inverted.evaluations - 1)  # in the first one the first shot makes the plan
 
 
 @pytest.mark.slow

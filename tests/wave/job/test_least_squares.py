@@ -11,6 +11,7 @@ from forebay.wave import AcousticModel, lsrtm, simulate
 from forebay.wave.job import changed, parse, read_job
 from forebay.wave.job.inversion import passes
 from forebay.wave.job.inversion.leastsquares import run_least_squares
+from forebay.wave.job.shots import here
 from forebay.wave.job.verify import verify
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
@@ -88,6 +89,12 @@ def test_where_what_a_pass_needs_is_lost_the_search_begins_again(tmp_path, expla
     assert same(found, explained)
     assert len(found.damage) == 1 and found.damage[0].endswith("the search begins again")
     assert "back-0000/00001.npz" in found.damage[0] and verify(job_in(tmp_path))[0] == []
+
+
+@pytest.mark.slow
+def test_shots_that_advance_together_as_a_gpu_takes_them_give_the_same_bits(tmp_path, explained, monkeypatch):
+    monkeypatch.setattr(here, "batch_of", lambda *about: 2)
+    assert same(run_least_squares(job_in(tmp_path)), explained)
 
 
 @pytest.mark.slow
