@@ -29,7 +29,7 @@ class TestWhatIsDrawn:
             "grid": "48 x 96 at 50 m",
             "steps of a shot": "126 of 8 ms",
             "imaged every": "7 steps, 56 ms",
-            **dict(results._planned(finished.workspace.plan(), 7)),
+            **dict(results.planned(finished.workspace.plan(), 7)),
         }
         assert {name: facts[name] for name in told} == told
         seconds = sum(shot["seconds"] for shot in finished.summaries)

@@ -26,7 +26,7 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import begin, run, work
+from forebay.wave.job import begin, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
@@ -293,7 +293,7 @@ def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left,
     space = SimpleNamespace(
         plan=lambda: plans[0], described=SimpleNamespace(job=SimpleNamespace(memory=memory)), forget_plan=plans.clear
     )
-    run._settle(space, Budget(host=left), Console(quiet=True))
+    begin._settle(space, Budget(host=left), Console(quiet=True))
     assert bool(plans) == kept
 
 
