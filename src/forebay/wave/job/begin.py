@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # Dask is optional
 def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Workspace, "ShotCluster | None"]]:
     """Prepare a job and begin a run: yield its workspace, and the cluster that computes its shots, if any.
 
-    What was damaged is added to `damage`, and told.
+    What was damaged is added to `damage`, for the caller to tell.
     """
     with ExitStack() as opened:
         client, gpus = None, gpu_count()
@@ -43,7 +43,6 @@ def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Works
         samples = len(workspace.wavelet) - described.lead
         say(console, f"shots: {sampled(workspace.geometry, samples, described.sampling)}; "
                      f"{workspace.geometry.extents()}")  # fmt: skip
-        tell_notes(console, [*damage, *described.notes])
         if job.run.workers:
             from forebay.wave.job.shots.cluster import local
 

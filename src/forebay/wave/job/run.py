@@ -92,6 +92,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
     failed: dict[int, str] = {}
     with ExitStack() as opened:
         workspace, client = opened.enter_context(begun(job, console, damage))
+        tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")

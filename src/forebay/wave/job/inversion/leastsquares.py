@@ -69,6 +69,7 @@ def _explained(job: Job, console: Console) -> ExplainedSurvey:
     """Do what `run_least_squares` does, in a directory that is held."""
     start, damage = perf_counter(), list[str]()
     with begun(job, console, damage) as (workspace, client):
+        tell_notes(console, [*damage, *workspace.described.notes])
         ledger = EvaluationLedger(workspace.root / FOLDER, workspace.identity)
         try:
             passes = ShotPasses(workspace, client, console, ledger, damage)

@@ -102,6 +102,7 @@ def _inverted(job: Job, console: Console) -> InvertedSurvey:
     """Do what `run_inversion` does, in a directory that is held."""
     start, damage = perf_counter(), list[str]()
     with begun(job, console, damage) as (workspace, client):
+        tell_notes(console, [*damage, *workspace.described.notes])
         ledger = EvaluationLedger(workspace.root / FOLDER, workspace.identity)
         try:
             survey = _searched(job, ShotPasses(workspace, client, console, ledger, damage))
