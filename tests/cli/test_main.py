@@ -17,7 +17,7 @@ def test_the_version_is_shown():
 
 
 def test_a_shell_completes_commands_and_options():
-    for typed, completed in (("do", "doctor"), ("plan --pol", "--policy")):
+    for typed, completed in (("do", "doctor"), ("fw", "fwi"), ("lsrtm --ver", "--verify"), ("plan --pol", "--policy")):
         words = {"COMP_WORDS": f"forebay {typed}", "COMP_CWORD": str(len(typed.split()))}
         result = CliRunner().invoke(app, [], prog_name="forebay", env={"_FOREBAY_COMPLETE": "complete_bash"} | words)
         assert completed in result.output.split()

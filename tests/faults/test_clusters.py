@@ -20,7 +20,7 @@ distributed = pytest.importorskip("distributed")
 psutil = pytest.importorskip("psutil")
 
 from forebay.dask import clusters  # noqa: E402 - Dask is optional
-from forebay.wave.job import cluster  # noqa: E402
+from forebay.wave.job.shots import cluster  # noqa: E402
 
 
 async def identity(address, **how):

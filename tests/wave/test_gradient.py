@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+from tests.wave import inversion_setups
 from tests.wave.setups import random_positions, smooth_model, surface_shot
 
 import forebay as fb
 from forebay.wave import AcousticModel, Shot, gradient, ricker, simulate
+from forebay.wave.gradient import least_squares
 
 
 def observed(model, shot, **options):
@@ -103,3 +105,12 @@ def test_it_is_the_residual_that_is_sent_back():
     shot = shot.with_data(simulate(shot, model))
     found = gradient(shot, model, budget="64MB")
     assert found.misfit == 0 and not found.gradient.any()
+
+
+def test_shots_that_advance_together_may_each_have_a_misfit_of_its_own():
+    shots, model = inversion_setups.shots(2), inversion_setups.start()
+    misfits = [least_squares, lambda data, observed: least_squares(2 * data, observed)]
+    together = gradient(shots, model, misfit=misfits, budget="64MB")
+    alone = [gradient(shot, model, misfit=misfit, budget="64MB") for shot, misfit in zip(shots, misfits, strict=True)]
+    assert [owed.misfit for owed in together] == [owed.misfit for owed in alone]
+    assert all(np.array_equal(a.gradient, b.gradient) for a, b in zip(together, alone, strict=True))

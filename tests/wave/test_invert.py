@@ -282,3 +282,18 @@ def test_arrays_of_a_model_are_copies_in_double_precision():
     model = AcousticModel(np.full((22, 26), 2000.0, np.float32), inversion_setups.GRID)
     values = arrays_of(model)["velocity"]
     assert values.dtype == np.float64 and not np.shares_memory(values, model.velocity)
+
+
+def test_mini_batches_are_drawn_and_drawn_again_alike(shots, tmp_path):
+    options = OPTIONS | {"iterations": 5, "mini_batch": 2, "seed": 3}
+    found = invert(shots, inversion_setups.start(), **options)
+    assert [len(misfits) - 1 for misfits in found.misfits] == [3, 2] and hidden(found) > 20
+    assert all(misfits[-1] < misfits[0] for misfits in found.misfits)
+    kept = invert(shots, inversion_setups.start(), resume=tmp_path, **options)
+    again = invert(shots, inversion_setups.start(), resume=tmp_path, **options)
+    for other in (kept, again):
+        assert np.array_equal(other.model.velocity, found.model.velocity) and other.misfits == found.misfits
+    other = invert(shots, inversion_setups.start(), **options | {"seed": 4})
+    assert not np.array_equal(other.model.velocity, found.model.velocity)
+    with pytest.raises(WaveError, match="mini_batch=4 of 3 shots: give 1 to 3"):
+        invert(shots, inversion_setups.start(), **options | {"mini_batch": 4})

@@ -17,9 +17,11 @@ from forebay.cli.demo import demo
 from forebay.cli.doctor import doctor
 from forebay.cli.explore import explore
 from forebay.cli.footprint import footprint
+from forebay.cli.jobs.fwi import fwi
+from forebay.cli.jobs.lsrtm import lsrtm
+from forebay.cli.jobs.rtm import rtm
 from forebay.cli.plan import plan
 from forebay.cli.report import report
-from forebay.cli.rtm import rtm
 from forebay.errors import ForebayError
 from forebay.report.console import plain
 from forebay.version import __version__
@@ -49,7 +51,7 @@ def interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-for command in (demo, rtm, plan, explore, footprint, report, doctor):
+for command in (demo, rtm, fwi, lsrtm, plan, explore, footprint, report, doctor):
     app.command()(interruptible(command))
 app.command(context_settings={"ignore_unknown_options": True})(interruptible(bench))
 

@@ -133,12 +133,13 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     def back(data: NDArray[Any]) -> NDArray[Any]:
         owed = np.zeros(points)
         for shot, shape, own in zip(listed, shapes, np.split(data.ravel(), ends[:-1]), strict=True):
-            sent = own.reshape(shape)
-            asked = shot.with_data(np.zeros(shape))
-            slope = gradient(
-                asked, model, misfit=lambda *_, sent=sent: (0.0, sent), parameter=parameter, **stepping, **options
-            )
-            owed += on_host(slope.gradient).ravel()
+            owed += scattered_back(shot, model, own.reshape(shape), parameter=parameter, **stepping, **options).ravel()
         return owed
 
     return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
+
+
+def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> NDArray[Any]:
+    """Apply the exact transpose of `born` to data of a shot: an array of the host; options are those of `gradient`."""
+    asked = shot.with_data(np.zeros(data.shape))
+    return on_host(gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient)

@@ -50,7 +50,7 @@ def gradient(
     shot: Shot | Sequence[Shot],
     model: EarthModel | Sequence[EarthModel],
     *,
-    misfit: Misfit = least_squares,
+    misfit: Misfit | Sequence[Misfit] = least_squares,
     parameter: str = "velocity",
     dt: float | None = None,
     order: int = 8,
@@ -71,7 +71,8 @@ def gradient(
     model
         Where the derivative is taken; of several shots one for all, or one for each, of the same shape and spacing.
     misfit
-        ``misfit(data, observed)`` returns a number and its derivative with respect to `data`.
+        ``misfit(data, observed)`` returns a number and its derivative with respect to `data`; of several shots one for
+        all, or one for each.
     parameter
         "velocity", or "squared slowness". An elastic model is always differentiated with respect to its three arrays.
     dt, order, dtype
@@ -104,7 +105,9 @@ def gradient(
 
     def turn(state: State) -> None:
         data = apart(loop.data(), shots)
-        misfits = [misfit(heard, np.asarray(own.data)) for heard, own in zip(data, shots, strict=True)]
+        compared = [misfit] * len(shots) if callable(misfit) else misfit
+        about = zip(compared, data, shots, strict=True)
+        misfits = [compare(heard, np.asarray(own.data)) for compare, heard, own in about]
         turned.append(([value for value, _ in misfits], data))
         sensitivity.start_back(np.concatenate([slope for _, slope in misfits], axis=1), state)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,12 @@ from forebay.engine.showing import LONG, progress_bar
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import Misfit
-from forebay.wave.inversion.ledger import EvaluationLedger, Kept
+from forebay.wave.inversion.ledger import EvaluationLedger
 from forebay.wave.inversion.misfits import misfit_of
+from forebay.wave.inversion.shots import ShotsHere, wavelet_of
 from forebay.wave.inversion.sources import low_passed
-from forebay.wave.inversion.stage import EVALUATIONS, MISFITS, InversionStage, wavelet_of
-from forebay.wave.inversion.unknowns import arrays_of, bounds_of, with_arrays
+from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
+from forebay.wave.inversion.unknowns import arrays_of, bounds_of
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.shot import Shot
@@ -34,7 +34,7 @@ class Inversion:
     model: Any
     """of the same class as the first one, with its arrays where those are"""
     misfits: tuple[tuple[float, ...], ...]
-    """of each stage: where it began, and after each iteration"""
+    """of each search, one a stage or a few with mini-batches: where it began, and after each iteration"""
     evaluations: int
     """of the misfit and its gradient, by all shots"""
     shots: tuple[Shot, ...]
@@ -46,7 +46,7 @@ class Inversion:
         iterations = sum(len(stage) - 1 for stage in self.misfits)
         left = ", ".join(f"{stage[-1] / stage[0]:.3g}" for stage in self.misfits[-8:] if stage[0])
         return (
-            f"Inversion({iterations} iterations, {self.evaluations} evaluations; left of each stage's misfit: {left})"
+            f"Inversion({iterations} iterations, {self.evaluations} evaluations; left of each search's misfit: {left})"
         )
 
 
@@ -62,6 +62,8 @@ def invert(
     smooth: float = 0.0,
     precondition: bool = True,
     estimate_source: bool | str = False,
+    mini_batch: int | None = None,
+    seed: int = 0,
     dt: float | None = None,
     order: int = 8,
     dtype: Any = np.float32,
@@ -101,6 +103,11 @@ def invert(
     estimate_source
         Whether each stage begins by finding what the sources send from the data: True for one filter of all wavelets,
         "each" for one of every shot.
+    mini_batch
+        Shots of an iteration, drawn anew after every three of them, so that a model is updated more often than all
+        shots could be computed. Where mini-batches are as good as all shots, an update costs that much less.
+    seed
+        Of the draws.
     dt, order, dtype
         As for `simulate`.
     together
@@ -129,52 +136,49 @@ def invert(
     (True, True)
     """
     listed = [shots] if isinstance(shots, Shot) else list(shots)
-    counts = _iterations_of(iterations, frequencies)
-    _check(listed, together, smooth, estimate_source)
-    stages = [[low_passed(shot, frequency) for shot in listed] for frequency in frequencies]
+    counts = iterations_of(iterations, frequencies)
+    _check(listed, together, smooth, estimate_source, mini_batch)
+    filtered = [[low_passed(shot, frequency) for shot in listed] for frequency in frequencies]
     compare = misfit_of(misfit)
-    limits = bounds_of(model, bounds, max(_slowest(stage, model, order) for stage in stages))
+    slowest = max(slowest_in(model, order, max(frequencies_of(stage))) for stage in filtered)
+    start, limits = started(model, bounds, slowest)
     known = None if fixed is None else np.asarray(on_host(fixed), bool)
     if known is not None and known.shape != tuple(model.grid.shape):
         raise WaveError(f"fixed of shape {known.shape} for a model of shape {tuple(model.grid.shape)}: give one alike")
-    fastest = max(next(iter(limits.values()))[1], model.fastest) * ROUNDED
-    start = replace(model, max_vel=fastest)
     stepping = {"dt": dt, "order": order, "dtype": dtype}
+    drawn = None if mini_batch is None else MiniBatches(mini_batch, seed)
     told = counts, limits, smooth, precondition, estimate_source, together, _name(misfit), sorted(stepping.items())
     lossy = [(name, str(reversal[name])) for name in ("codec", "every") if name in reversal]
-    whose = "" if resume is None else _identity(stages, start, known, repr((told, lossy)))
+    whose = "" if resume is None else _identity(filtered, start, known, repr((told, lossy, drawn)))
     ledger = EvaluationLedger(None if resume is None else Path(resume), whose)
-    how = compare, together, stepping, reversal, limits, known, smooth, precondition, estimate_source, ledger
-    found, outcomes = start, list[Kept]()
 
-    def after(done: int, now: Any, iteration: int, value: float) -> None:
+    def after(now: Any, iteration: int, value: float) -> None:
         tick()
         if watch is not None:
-            watch(now, done + iteration, value)
+            watch(now, iteration, value)
 
     try:
         with progress_bar("inverting", sum(counts), LONG + 1, progress) as tick:
-            for number, (filtered, count) in enumerate(zip(stages, counts, strict=True)):
-                stage = InversionStage(f"stage-{number}", filtered, *how)
-                done = sum(len(outcome[MISFITS]) - 1 for outcome in outcomes)
-                of = checksum_of(raw_bytes(values) for values in arrays_of(found).values())
-                outcomes.append(ledger.once(stage.name, of, partial(stage.run, found, count, partial(after, done))))
-                ledger.forget(f"{stage.name}-*")
-                found = with_arrays(found, {name: outcomes[-1][name] for name in arrays_of(found)})
+            about = limits, known, smooth, precondition, estimate_source, drawn, ledger
+            stages = [
+                InversionStage(number, ShotsHere(own, compare, together, stepping, reversal, ledger), *about)
+                for number, own in enumerate(filtered)
+            ]
+            found, outcomes = run_stages(stages, counts, start, ledger, after)
     finally:
         ledger.close()
     if estimate_source:
         listed = [replace(shot, wavelet=outcomes[-1][wavelet_of(number)]) for number, shot in enumerate(listed)]
     return Inversion(
         replace(found, max_vel=model.max_vel),
-        tuple(tuple(map(float, outcome[MISFITS])) for outcome in outcomes),
+        tuple(misfits for outcome in outcomes for misfits in searches_of(outcome)),
         sum(int(outcome[EVALUATIONS]) for outcome in outcomes),
         tuple(listed),
         tuple(ledger.notes),
     )
 
 
-def _iterations_of(iterations: int | Sequence[int], frequencies: Sequence[float | None]) -> list[int]:
+def iterations_of(iterations: int | Sequence[int], frequencies: Sequence[float | None]) -> list[int]:
     """Return the iterations of each stage."""
     if not len(frequencies):
         raise WaveError("no frequencies: give one for each stage, or None for one of all frequencies")
@@ -186,7 +190,9 @@ def _iterations_of(iterations: int | Sequence[int], frequencies: Sequence[float 
     return counts
 
 
-def _check(shots: Sequence[Shot], together: int, smooth: float, estimate_source: bool | str) -> None:
+def _check(
+    shots: Sequence[Shot], together: int, smooth: float, estimate_source: bool | str, mini_batch: int | None
+) -> None:
     """Refuse what no inversion can go by."""
     if not shots or any(shot.data is None for shot in shots):
         raise WaveError("no shots, or one without data: add what its receivers heard with shot.with_data(...)")
@@ -196,11 +202,20 @@ def _check(shots: Sequence[Shot], together: int, smooth: float, estimate_source:
         raise WaveError(f"smooth={smooth!r}: give metres, or 0 for none")
     if estimate_source not in (False, True, "each"):
         raise WaveError(f"estimate_source={estimate_source!r}: give True, False or 'each'")
+    if mini_batch is not None and not 1 <= mini_batch <= len(shots):
+        raise WaveError(f"mini_batch={mini_batch} of {len(shots)} shots: give 1 to {len(shots)}, or None for all")
 
 
-def _slowest(shots: Sequence[Shot], model: EarthModel, order: int) -> float:
-    """Return the velocity below which waves of some shots would be too short for the grid."""
-    return physics_of(model).points_per_wavelength(order) * max(model.grid.spacing) * max(frequencies_of(shots))
+def slowest_in(model: EarthModel, order: int, frequency: float) -> float:
+    """Return the velocity below which waves of a frequency would be too short for the grid."""
+    return physics_of(model).points_per_wavelength(order) * max(model.grid.spacing) * frequency
+
+
+def started(model: Any, bounds: Any, slowest: float) -> tuple[Any, dict[str, tuple[float, float]]]:
+    """Return the model where a search begins, made for the fastest waves within bounds, and bounds for its arrays."""
+    limits = bounds_of(model, bounds, slowest)
+    fastest = max(next(iter(limits.values()))[1], model.fastest) * ROUNDED
+    return replace(model, max_vel=fastest), limits
 
 
 def _name(misfit: str | Misfit) -> str:

@@ -4,8 +4,9 @@ import pytest
 from tests.wave.job.jobs import SHOTS, TEXT, job_text, same_images
 
 from forebay.errors import WaveError
-from forebay.wave.job import here, parse, run_job
+from forebay.wave.job import parse, run_job, work
 from forebay.wave.job.place import batch_of
+from forebay.wave.job.shots import here
 
 pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 
@@ -13,14 +14,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::forebay.wave.WaveWarning")
 @pytest.fixture
 def together(monkeypatch):
     """Let as many as three shots advance together, and return those that have."""
-    batches, real = [], here._together
+    batches, real = [], work._together
     monkeypatch.setattr(here, "batch_of", lambda *about: 3)
 
     def counted(workspace, numbers, *about):
         batches.append(list(numbers))
         return real(workspace, numbers, *about)
 
-    monkeypatch.setattr(here, "_together", counted)
+    monkeypatch.setattr(work, "_together", counted)
     return batches
 
 
@@ -36,10 +37,14 @@ def test_images_of_shots_together_are_those_of_shots_alone(together, finished, t
 
 
 def test_shots_whose_batch_fails_are_computed_alone(together, finished, tmp_path, monkeypatch):
-    def fail(*about, **options):
-        raise WaveError("one of them is spoilt")
+    real = work.migrate
 
-    monkeypatch.setattr(here, "migrate", fail)
+    def fail(shot, *about, **options):
+        if isinstance(shot, list):
+            raise WaveError("one of them is spoilt")
+        return real(shot, *about, **options)
+
+    monkeypatch.setattr(work, "migrate", fail)
     survey = run_job(parse(TEXT, tmp_path))
     assert together and not survey.failed and same_images(survey, finished)
 

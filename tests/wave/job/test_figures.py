@@ -226,7 +226,7 @@ FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elasti
 @pytest.mark.parametrize(("kind", "ndim"), FIELDS)
 def test_a_worker_has_what_a_shot_does_not_work_with(kind, ndim, tmp_path, monkeypatch):
     pytest.importorskip("distributed")
-    from forebay.wave.job import cluster
+    from forebay.wave.job.shots import cluster
 
     grid = Grid((30, 40, 50)[:ndim], 10.0)
     box = tuple(slice(2, 20) for _ in range(ndim))

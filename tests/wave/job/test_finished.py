@@ -29,7 +29,7 @@ class TestWhatIsDrawn:
             "grid": "48 x 96 at 50 m",
             "steps of a shot": "126 of 8 ms",
             "imaged every": "7 steps, 56 ms",
-            **dict(results._planned(finished.workspace.plan(), 7)),
+            **dict(results.planned(finished.workspace.plan(), 7)),
         }
         assert {name: facts[name] for name in told} == told
         seconds = sum(shot["seconds"] for shot in finished.summaries)
@@ -89,7 +89,7 @@ class TestOfFinishedShots:
         prepared = Workspace(job.output.directory)
         with prepared.running() as begun:
             begun.damaged.add(2)
-            begun.keep(2, begun.part(2), begun.summary(2))
+            begun.keep(2, begun.part(2).arrays, begun.summary(2))
             begun.fail(2, "why")
             begun.take(2)
             assert not list(begun.drafts.glob("0*"))
@@ -98,7 +98,7 @@ class TestOfFinishedShots:
 
     def test_what_workers_had_begun_is_marked_where_the_run_is_interrupted(self, job, monkeypatch):
         pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         class Client:
             def subscribe_topic(self, topic, hear):
@@ -132,7 +132,7 @@ class TestOfAWorkersOutcomes:
     def outcomes(self, monkeypatch):
         """Tell what becomes of the attempts of each shot, in turn; return what is called."""
         pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         class Future:
             def __init__(self, end):
@@ -152,7 +152,7 @@ class TestOfAWorkersOutcomes:
         def run(attempts, retries=1, plan="a plan"):
             called, left = [], {shot: list(ends) for shot, ends in attempts.items()}
 
-            def submit(work, root, run, topic, budget, shot, threads, *, pure, priority):
+            def submit(call, root, run, work, topic, budget, shot, threads, *, pure, priority):
                 assert (pure, priority, threads) == (False, -shot, 3)
                 return Future(left[shot].pop(0))
 
@@ -168,7 +168,7 @@ class TestOfAWorkersOutcomes:
                 finished=lambda *about: called.append(about), failed=lambda *about: called.append(about)
             )
             shots = cluster.ShotCluster(SimpleNamespace(submit=submit), SimpleNamespace(retries=retries), 3)
-            return shots._all(workspace, ("root", "run", "topic", "budget"), list(attempts), bars), called
+            return shots._all(workspace, ("root", "run", "work", "topic", "budget"), list(attempts), bars), called
 
         return run
 

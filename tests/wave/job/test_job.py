@@ -405,7 +405,7 @@ def test_two_runs_do_not_share_a_directory(tmp_path):
     "path", sorted((Path(__file__).parents[3] / "examples").glob("*.toml")), ids=lambda path: path.name
 )
 def test_the_examples_are_jobs(path):
-    job = read_job(path)
+    job = read_job(path, "fwi" if path.stem.endswith("_fwi") else "rtm")
     assert job.output.directory.parent == path.parent
     if job.model.dims == 2:
         assert "shots" in inspect(job)

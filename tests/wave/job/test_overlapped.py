@@ -9,8 +9,9 @@ from tests.wave.job.jobs import SAMPLING, SHOTS, TEXT, same_images
 
 from forebay.cuda.available import gpu_count
 from forebay.units import Budget
-from forebay.wave.job import here, parse, run_job, work
-from forebay.wave.job.here import models_ahead, room_for_two
+from forebay.wave.job import parse, run_job, work
+from forebay.wave.job.shots import here
+from forebay.wave.job.shots.here import models_ahead, room_for_two
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import Geometry
 

@@ -367,7 +367,7 @@ class TestWorkersOfADeadRun:
         refused, part = [], foreign.workspace.part(1)
         metrics = type("Metrics", (), {"timeline": []})
         deeds = (
-            lambda: zombie.keep(chosen.randrange(SHOTS), part, foreign.summaries[0]),
+            lambda: zombie.keep(chosen.randrange(SHOTS), part.arrays, foreign.summaries[0]),
             lambda: zombie.freeze(foreign.workspace.plan(), metrics, 0),
             lambda: zombie.fail(chosen.randrange(SHOTS), "late"),
             lambda: zombie.take(chosen.randrange(SHOTS)),
@@ -399,7 +399,7 @@ class TestWorkersOfADeadRun:
 
     WORKER = """
 import json, sys, time
-from forebay.wave.job import work
+from forebay.wave.job.shots import attempt
 from forebay.wave.job.workspace import Workspace
 keep, delay = Workspace.keep, [0.0]
 def late(self, *about):
@@ -411,7 +411,7 @@ Workspace.keep = late
 for line in sys.stdin:
     root, shot, run, delay[0] = json.loads(line)
     try:
-        work.try_shot(root, shot, run)
+        attempt.try_shot(root, shot, run)
         print("kept", flush=True)
     except Exception as error:
         print("refused:", error, flush=True)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from forebay.wave.job import progress, results, run
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.results import _kept, _planned, _table, panels_of, times_of
+from forebay.wave.job.results import _kept, _table, panels_of, planned, times_of
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_facts_of_a_plan_count_whole_snapshots():
     )
     plan.budget = type("Amounts", (dict,), {"tiers": tuple(budget)})(budget)
     assert _kept(plan) == 250
-    assert _planned(plan, 3) == [
+    assert planned(plan, 3) == [
         ("history of a shot", "1kB of records"),
         ("host budget", "1MB"),
         ("disk budget", "1GB"),

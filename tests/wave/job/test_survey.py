@@ -26,11 +26,12 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import here, run, work
+from forebay.wave.job import begin, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
 from forebay.wave.job.run import run_job
+from forebay.wave.job.shots import attempt, here
 from forebay.wave.job.tables import RunTable
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
@@ -225,7 +226,7 @@ def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypat
     survey = run_job(job_in(tmp_path))
     assert list(survey.failed) == [2] and tried == [0, 1, 2, 3, 4]
     disk, budget = DiskFullError("no room left"), BudgetError("too small")
-    assert work.hopeless(budget) and not work.hopeless(disk) and not work.hopeless(MemoryError())
+    assert attempt.hopeless(budget) and not attempt.hopeless(disk) and not attempt.hopeless(MemoryError())
 
 
 def test_a_folder_for_snapshots_is_made(whole, tmp_path):
@@ -275,7 +276,7 @@ def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tm
     first = run_job(parse(UNLIMITED, tmp_path))
     assert first.failed and first.workspace.plan().peak_bytes["host"] > 10**6
     monkeypatch.undo()
-    monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**6, 10**6))
+    monkeypatch.setattr(begin, "host_capacity", lambda: Capacity(10**6, 10**6))
     monkeypatch.setattr(array_memory, "host_capacity", lambda: Capacity(10**6, 10**6))
     console = Console(width=200)
     with console.capture() as printed:
@@ -292,14 +293,14 @@ def test_a_plan_for_the_budget_of_the_job_is_made_anew_where_there_is_less(left,
     space = SimpleNamespace(
         plan=lambda: plans[0], described=SimpleNamespace(job=SimpleNamespace(memory=memory)), forget_plan=plans.clear
     )
-    run._settle(space, Budget(host=left), Console(quiet=True))
+    begin._settle(space, Budget(host=left), Console(quiet=True))
     assert bool(plans) == kept
 
 
 def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, monkeypatch):
     told = UNLIMITED.replace(f"shots = {SHOTS}", "shots = 1")
     first = run_job(parse(told, tmp_path))
-    monkeypatch.setattr(run, "host_capacity", lambda: Capacity(10**5, 10**5))
+    monkeypatch.setattr(begin, "host_capacity", lambda: Capacity(10**5, 10**5))
     again = run_job(parse(told, tmp_path))
     assert again.resumed == 1 and again.workspace.plan() == first.workspace.plan() and same_images(again, first)
     write_report(again, tmp_path / "report.html", [], "title", "lead")
@@ -484,7 +485,7 @@ class TestOnDask:
 
     @pytest.mark.slow
     def test_workers_tell_their_steps(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "OFTEN", 0.0)
         told = []
@@ -494,7 +495,7 @@ class TestOnDask:
         assert {(shot, steps) for shot in range(SHOTS)} <= set(told) and len(told) > 10 * SHOTS
 
     def test_a_worker_that_does_not_see_the_directory_is_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "_sees", lambda root: False)
         with pytest.raises(WaveError, match=r"does not see .*out: choose an output\.directory"):
@@ -502,14 +503,14 @@ class TestOnDask:
 
     def test_too_little_memory_for_a_shot_is_said_first(self, tmp_path, client, monkeypatch):
         from forebay.dask.limits import WorkerLimits
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "limits_of", lambda *about: WorkerLimits(10**6, 1, 2))
         with pytest.raises(BudgetError, match="a worker has 1MB for its tasks, and a shot works with"):
             run_job(changed(parse(UNLIMITED, tmp_path), scheduler=client.scheduler.address))
 
     def test_a_scheduler_that_does_not_answer_is_named(self, tmp_path, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         with pytest.raises(WaveError, match=r"run\.scheduler: no Dask scheduler answers at tcp://127\.0\.0\.1:9"):
@@ -517,7 +518,7 @@ class TestOnDask:
 
     def test_workers_share_the_processors_of_any_system(self, monkeypatch, tmp_path):
         pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.delattr(os, "sched_getaffinity")
         monkeypatch.setattr(os, "cpu_count", lambda: 6)
@@ -527,7 +528,7 @@ class TestOnDask:
 
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
         distributed = pytest.importorskip("distributed")
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         alone = distributed.LocalCluster(n_workers=0, processes=False, dashboard_address=None)
@@ -535,7 +536,7 @@ class TestOnDask:
             run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
 
     def test_workers_that_are_out_of_memory_are_named(self, tmp_path, client, monkeypatch):
-        from forebay.wave.job import cluster
+        from forebay.wave.job.shots import cluster
 
         monkeypatch.setattr(cluster, "PATIENCE", "1s")
         paused = type(next(iter(client.cluster.workers.values())).status).paused
@@ -611,6 +612,6 @@ class TestOnAGpu:
     def test_workers_of_dask_cuda_compute_there(self, tmp_path, monkeypatch):
         pytest.importorskip("dask_cuda")
         # As a machine with several has them started.
-        monkeypatch.setattr("forebay.wave.job.cluster.gpu_count", lambda: 2)
+        monkeypatch.setattr("forebay.wave.job.shots.cluster.gpu_count", lambda: 2)
         survey = run_job(changed(parse(self.TEXT, tmp_path / "one"), workers=1))
         assert same_images(survey, run_job(parse(self.TEXT, tmp_path / "two")))

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zipfile import BadZipFile, ZipFile
 
+from numpy.typing import NDArray
 from pydantic import BaseModel
 
 from forebay.checksums import checksum_of
 from forebay.errors import CorruptionError, WaveError
+from forebay.wave.files.npy import load_arrays
 
 Told = TypeVar("Told", bound=BaseModel)
 
@@ -121,6 +123,14 @@ def open_archive(path: Path, **whose: Any) -> dict[str, Any]:
         raise damaged(path, "its checksum does not match")
     _check(path, seal, whose)
     return seal
+
+
+def arrays_in(path: Path, *names: str) -> list[NDArray[Any]]:
+    """Read arrays of an archive by their names."""
+    try:
+        return load_arrays(path, *names)
+    except Exception as error:  # an archive may be wrong in any way
+        raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
 
 
 def is_unsealed(path: Path) -> bool:

@@ -22,6 +22,7 @@ from forebay.wave.files.segy.dialect import SEGY
 from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job.inputs import Acquisition, Fields, SentWavelet, acquisition_of, media_of, medium_of, wavelet_of
+from forebay.wave.job.inversion.start import at_most, check_inversion, stage_frequencies, start_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
 from forebay.wave.job.workspace.input_files import files_of
@@ -66,8 +67,14 @@ def checked_inputs(job: Job) -> CheckedInputs:
     wavelet = wavelet_of(job, acquisition)
     mediums = [medium_of(job, fields, grid) for fields in media.values()]
     frequency = highest_of_shots(wavelet.values, acquisition.dt)
+    if job.inversion is not None:
+        check_inversion(job, grid, acquisition.geometry.count)
+        mediums, frequency = _tried(job, mediums, wavelet, acquisition)
+    elif job.lsrtm is not None:
+        mediums = [at_most(medium, mediums[0].fastest) for medium in mediums]
     step = _checked_step(job, mediums, acquisition.dt, frequency)
-    every = job.imaging.every or imaging_interval(frequency, step)
+    # Gradients are exact unless the job says otherwise.
+    every = job.imaging.every or (imaging_interval(frequency, step) if job.command == "rtm" else 1)
     _check_image(job, grid)
     _check_points(job, grid, acquisition)
     _check_weights(job, part_of(grid, windows(acquisition.geometry, grid, job.imaging.aperture)[0]))
@@ -75,6 +82,15 @@ def checked_inputs(job: Job) -> CheckedInputs:
     inputs = CheckedInputs(grid, media, acquisition, wavelet, step, every, notes)
     _check_budget(job, physics_of(mediums[0]), inputs)
     return inputs
+
+
+def _tried(job: Job, mediums: list[Any], wavelet: SentWavelet, acquisition: Acquisition) -> tuple[list[Any], float]:
+    """Return what step and grid of an inversion must suit: the fastest model that it may try, and what is sent."""
+    start, _ = start_of(job, mediums[0], wavelet.values, acquisition.dt)
+    highest = max(stage_frequencies(job, wavelet.values, acquisition.dt))
+    if len(mediums) > 1:  # shots are modelled with all that the wavelet has
+        highest = max(highest, highest_of_shots(wavelet.values, acquisition.dt))
+    return [start, *(at_most(medium, start.max_vel) for medium in mediums[1:])], highest
 
 
 def _check_data(job: Job, acquisition: Acquisition) -> None:
@@ -158,7 +174,11 @@ def _check_budget(job: Job, physics: type[Physics], inputs: CheckedInputs) -> No
         return
     part = part_of(inputs.grid, windows(inputs.acquisition.geometry, inputs.grid, job.imaging.aperture)[0])
     state = _kept(physics.state_shapes(part, job.physics.order).values())
-    record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
+    if job.command == "rtm":
+        record = _kept([part.shape] * len(physics.record_fields(part.ndim, (job.imaging.image,))))
+    else:  # gradients keep whole fields
+        shapes = physics.state_shapes(part, job.physics.order)
+        record = _kept(shapes[name] for name in physics.record_fields(part.ndim, ("velocity",)))
     # A pilot keeps exact histories, and whatever schedule holds them gives the same image.
     every, schedule = inputs.every, job.memory.schedule if job.memory.image_error is None else "auto"
     try:
@@ -196,6 +216,15 @@ def _piloted(job: Job, geometry: Geometry) -> list[str]:
     return [] if error is None else [f"pilot     {which} {what}"]
 
 
+def _stages(job: Job) -> list[str]:
+    """Say what an inversion will do, where there is one."""
+    if job.inversion is None:
+        return []
+    stages = [f"{count} up to {limit:g} Hz" if limit else f"{count} of all" for limit, count in job.inversion.stages]
+    of = f", of {job.inversion.mini_batch} shots at a time" if job.inversion.mini_batch else ""
+    return [f"iterations {', '.join(stages)}, by {job.inversion.misfit}{of}"]
+
+
 def inspect(job: Job, gpus: int = 0) -> str:
     """Check a job without leaving anything behind, and tell what it will do."""
     check_tools(job)
@@ -208,6 +237,7 @@ def inspect(job: Job, gpus: int = 0) -> str:
     part = " x ".join(str(side.stop - side.start) for side in windows(geometry, grid, job.imaging.aperture)[0])
     velocity, spacing = inputs.media["model"]["velocity"], " x ".join(f"{step:.6g}" for step in grid.spacing)
     where = "on what the cluster's workers have" if job.run.scheduler else f"on the {device.upper()}"
+    does = "migrates" if job.command == "rtm" else "is computed"
     return "\n".join(
         [
             f"model     {' x '.join(map(str, grid.shape))} points, {spacing} m, "
@@ -218,7 +248,8 @@ def inspect(job: Job, gpus: int = 0) -> str:
             f"wavelet   up to {inputs.frequency:.4g} Hz",
             f"steps     {inputs.steps} of {inputs.step * 1000:.6g} ms, imaged every {inputs.every}",
             *_piloted(job, geometry),
-            f"parts     each shot migrates in {part} points inside layers of {grid.absorb}, {where}",
+            *_stages(job),
+            f"parts     each shot {does} in {part} points inside layers of {grid.absorb}, {where}",
             *(f"note      {note}" for note in inputs.notes),
         ]
     )

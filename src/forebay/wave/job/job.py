@@ -1,14 +1,15 @@
-"""Jobs: everything that a migration of many shots needs to know, read from a `job.toml` and checked first."""
+"""Jobs: everything that work on many shots needs to know, read from a `job.toml` and checked first."""
 
 import tomllib
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError, model_validator
 
 from forebay.errors import WaveError
 from forebay.files import text_of
+from forebay.wave.job.inversion.tables import InversionTable, LeastSquaresTable
 from forebay.wave.job.tables import (
     DataTable,
     GeometryTable,
@@ -22,9 +23,15 @@ from forebay.wave.job.tables import (
     WaveletTable,
 )
 
+Command = Literal["rtm", "fwi", "lsrtm"]
+COMMANDS: dict[str, Command] = {"inversion": "fwi", "lsrtm": "lsrtm"}
+"""Tables that jobs of one command alone have, and that command."""
+IDLE = {"imaging": ("image", "zero_phase", "mute", "include_outliers"), "memory": ("image_error", "checkpoint")}
+"""Keys that only a migration asks for."""
+
 
 class Job(Table):
-    """A migration of many shots.
+    """What is to be done with many shots.
 
     Examples
     --------
@@ -53,6 +60,15 @@ class Job(Table):
     memory: MemoryTable = MemoryTable()
     run: RunTable = RunTable()
     output: OutputTable = OutputTable()
+    inversion: InversionTable | None = None
+    """of `forebay fwi` alone"""
+    lsrtm: LeastSquaresTable | None = None
+    """of `forebay lsrtm` alone"""
+
+    @property
+    def command(self) -> Command:
+        """The command whose job it is."""
+        return "fwi" if self.inversion is not None else "lsrtm" if self.lsrtm is not None else "rtm"
 
     @model_validator(mode="after")
     def _complete(self) -> "Job":
@@ -65,11 +81,18 @@ class Job(Table):
             raise ValueError("model.true: expected where shots are modelled only, and data.file has them")
         if self.physics.kind == "acoustic" and self.imaging.image != "pp":
             raise ValueError("imaging.image: expected only beside physics.kind = 'elastic'")
+        if self.command != "rtm":
+            for table, keys in IDLE.items():
+                own = getattr(self, table)
+                if told := [key for key in keys if getattr(own, key) != type(own).model_fields[key].default]:
+                    raise ValueError(f"{table}: expected no {', '.join(told)}, which only a migration asks for")
+        if self.lsrtm is not None and self.physics.kind != "acoustic":
+            raise ValueError("physics.kind: expected 'acoustic' in a job of forebay lsrtm, which scatters no others")
         return self
 
 
-def read_job(path: Path) -> Job:
-    """Read and check a job; the files that it names are taken from the folder it lies in."""
+def read_job(path: Path, command: Command = "rtm") -> Job:
+    """Read and check a job of a command; the files that it names are taken from the folder it lies in."""
     try:
         text = text_of(path)
     except OSError as error:
@@ -78,17 +101,27 @@ def read_job(path: Path) -> Job:
         raise WaveError(f"{path} is not TOML, which is text in UTF-8: {error}") from error
     except ValueError as error:
         raise WaveError(f"no job can be read from {path}: {error}") from error
-    return parse(text, path.parent.resolve(), str(path))
+    return parse(text, path.parent.resolve(), str(path), command)
 
 
-def parse(text: str, folder: Path | None = None, name: str = "the job") -> Job:
+def parse(text: str, folder: Path | None = None, name: str = "the job", command: Command = "rtm") -> Job:
     """Check the text of a job; every complaint names its key and says what was expected."""
     try:
         tables = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, and tables nested as deep
         raise WaveError(f"{name} is not TOML: {error!s:.300}") from error
-    job = _checked(tables, name)
+    job = _checked(_of_command(tables, name, command), name)
     return _absolute(job, folder) if folder is not None else job
+
+
+def _of_command(tables: dict[str, Any], name: str, command: Command) -> dict[str, Any]:
+    """Return the tables of a job with that of its command; refuse that of another one."""
+    for table, own in COMMANDS.items():
+        if table in tables and own != command:
+            raise WaveError(f"{name} has a table [{table}]: give it to forebay {own}, or leave the table out")
+    output = tables.get("output", {})
+    usual = {"directory": command} | output if isinstance(output, dict) else output
+    return {table: {} for table, own in COMMANDS.items() if own == command} | tables | {"output": usual}
 
 
 def _checked(tables: dict[str, Any], name: str) -> Job:
@@ -104,8 +137,7 @@ def _complaint(error: Any) -> str:
     loc = [str(part) for part in error["loc"] if not str(part).startswith(("function-", "tuple[", "literal[", "[key]"))]
     key, kind, value = ".".join(part for part in loc if part not in ("int", "float")), error["type"], error["input"]
     if kind == "extra_forbidden":
-        table = Job if len(loc) == 1 else Job.model_fields[loc[0]].annotation
-        keys = list(table.model_fields)  # type: ignore[union-attr]
+        keys = list((Job if len(loc) == 1 else _table_of(Job.model_fields[loc[0]])).model_fields)
         elsewhere = [f"{name}.{loc[-1]}" for name, field in Job.model_fields.items() if _has(field, loc[-1])]
         close = elsewhere[:1] or get_close_matches(loc[-1], keys, 1)
         return f"{key}: no such key; " + (f"did you mean {close[0]}?" if close else f"expected {', '.join(keys)}")
@@ -127,7 +159,12 @@ def _complaint(error: Any) -> str:
 
 def _has(field: Any, key: str) -> bool:
     """Tell whether a table of a job has a key."""
-    return key in field.annotation.model_fields
+    return key in _table_of(field).model_fields
+
+
+def _table_of(field: Any) -> Any:
+    """Return the class of a table, which a job may leave out."""
+    return next(iter(get_args(field.annotation)), field.annotation)
 
 
 def _absolute(job: Job, folder: Path) -> Job:

@@ -23,17 +23,19 @@ class ProgressBars:
         Those that an earlier run had finished.
     steps
         Of one shot: modelled, forward and back.
+    of
+        What is done with the shots, where that is a part of the work: shots that end have no line then.
     """
 
-    def __init__(self, console: Console, count: int, done: int, steps: int) -> None:
+    def __init__(self, console: Console, count: int, done: int, steps: int, of: str = "") -> None:
         columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
         self._bars = Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=console, transient=True)
         self._console, self._count, self._done, self._steps = console, count, done, steps
         self._live = console.is_terminal and done < count
         self._of: dict[int, int] = {}
         self._over: set[int] = set()
-        self._start, self._ended = perf_counter(), 0
-        self._shots = self._bars.add_task("shots", total=count, completed=done)
+        self._start, self._lines = perf_counter(), not of
+        self._shots = self._bars.add_task(of or "shots", total=count, completed=done)
         # Counted from this run on, so that the speed is that of this run.
         self._all = self._bars.add_task("steps", total=(count - done) * steps)
 
@@ -71,8 +73,9 @@ class ProgressBars:
         self.steps(shot, self._steps)
         self._over.add(shot)
         self._bars.advance(self._shots)
-        self._ended += 1
-        over = self._done + self._ended
-        left = (perf_counter() - self._start) / self._ended * (self._count - over)
+        if not self._lines:
+            return
+        over = self._done + len(self._over)
+        left = (perf_counter() - self._start) / len(self._over) * (self._count - over)
         more = f", {seconds_to_text(left)} left" if over < self._count else ""
         say(self._console, f"shot {shot} {how}: {over} of {self._count}{more}")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.drawing.bars import bars_chart
-from forebay.drawing.page import Drawn, Element, Facts, Picture, Text, TextTable, write_page
+from forebay.drawing.page import Drawn, Element, Facts, Picture, Section, Text, TextTable, write_page
 from forebay.planner import Plan
 from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
 from forebay.report.pictures import Panel, draw_panels, largest_shown
@@ -148,7 +148,7 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
         ("grid", " x ".join(map(str, grid.shape)) + f" at {grid.spacing[0]:.6g} m"),
         ("steps of a shot", f"{steps} of {described.step * 1000:.4g} ms"),
         ("imaged every", f"{every} steps, {every * described.step * 1000:.4g} ms"),
-        *(_planned(plan, every) if plan is not None else []),
+        *(planned(plan, every) if plan is not None else []),
         *times_of(survey),
     ]
     names = ("forward", "backward", "save", "restore", "compress", "decompress", "stall")
@@ -169,14 +169,8 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     if survey.damage:
         sections.append(("What was damaged", [Text("\n".join(survey.damage))]))
     sections += _found(survey)
-    timeline = workspace.timeline()
-    if plan is not None and timeline is not None:
-        shot, spans = timeline
-        ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
-        sections += [
-            (f"Memory over time, in shot {shot}", [Drawn(memory_chart(plan, spans, _kept(plan) / ratio))]),
-            (f"What happened when, in shot {shot}", [Drawn(timeline_chart(plan, spans, _kept(plan) / ratio))]),
-        ]
+    ratio = next((summary["ratio"] for summary in survey.summaries if summary["ratio"]), 1.0)
+    sections += shown_in_time(workspace, ratio)
     sections += [
         ("Where the time of each shot went", [Drawn(bars_chart(series, labels, "shot", "seconds", COLOURS))]),
         ("Each shot", [_table(survey)]),
@@ -189,12 +183,24 @@ def write_report(survey: Survey, path: Path, pictures: Sequence[Picture], title:
     write_page(path, title, lead, sections)
 
 
+def shown_in_time(workspace: Workspace, ratio: float) -> list[Section]:
+    """Return sections about the shot that made the plan, whose snapshots are so many times smaller."""
+    plan, timeline = workspace.plan(), workspace.timeline()
+    if plan is None or timeline is None:
+        return []
+    shot, spans = timeline
+    return [
+        (f"Memory over time, in shot {shot}", [Drawn(memory_chart(plan, spans, _kept(plan) / ratio))]),
+        (f"What happened when, in shot {shot}", [Drawn(timeline_chart(plan, spans, _kept(plan) / ratio))]),
+    ]
+
+
 def _kept(plan: Plan) -> int:
     """Return the bytes of a snapshot before any codec."""
     return (plan.state_bytes if plan.keep == "states" else plan.record_bytes) or 0
 
 
-def _planned(plan: Plan, every: int) -> list[tuple[str, str]]:
+def planned(plan: Plan, every: int) -> list[tuple[str, str]]:
     """Return the facts that a plan tells; where the last run lost its plan before it made another, there is none."""
     return [
         ("history of a shot", f"{to_text(-(-plan.steps // every) * _kept(plan))} of {plan.keep}"),

@@ -1,6 +1,5 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -11,19 +10,13 @@ from typing import Any
 from numpy.typing import NDArray
 from rich.console import Console
 
-from forebay.cuda.available import gpu_count
 from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
 from forebay.tasks import ThreadTask, Workers
-from forebay.tier.capacity import host_capacity
-from forebay.units import Budget
-from forebay.wave.advice import WaveWarning
-from forebay.wave.job.checks import sampled
-from forebay.wave.job.here import shots_here
+from forebay.wave.job.begin import begun, compute_shots, tell_notes
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
-from forebay.wave.job.place import check_tools, too_much
-from forebay.wave.job.prepare import prepare
+from forebay.wave.job.place import check_tools
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
 from forebay.wave.job.work import steps_of
@@ -98,25 +91,11 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
     damage: list[str] = []
     failed: dict[int, str] = {}
     with ExitStack() as opened:
-        client, gpus = None, gpu_count()
-        if job.run.scheduler:
-            from forebay.wave.job.cluster import existing  # Dask is optional
-
-            client = opened.enter_context(existing(job.run))
-            gpus = client.gpus()
-        with console.status("preparing the model"):
-            workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
-        geometry, described = workspace.geometry, workspace.described
-        samples = len(workspace.wavelet) - described.lead
-        say(console, f"shots: {sampled(geometry, samples, described.sampling)}; {geometry.extents()}")
-        _tell_notes(console, [*damage, *described.notes])
+        workspace, client = opened.enter_context(begun(job, console, damage))
+        tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
-        if job.run.workers:
-            from forebay.wave.job.cluster import local
-
-            client = opened.enter_context(local(job.run, workspace.described.device, workspace.drafts))
         if job.memory.image_error is not None:
             _lead(workspace, client, console)
         bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
@@ -125,15 +104,9 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             unasked = [shot for shot in todo if shot not in workspace.damaged]
             failed |= dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
             todo = [shot for shot in todo if shot in workspace.damaged]
-        if todo:  # a finished job keeps its plan, however little memory there is now
-            budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
-            _settle(workspace, budget, console)
-            if client is None:
-                failed |= shots_here(workspace, todo, bars)
-            else:
-                failed |= client.shots(workspace, todo, budget, bars)
+        failed |= compute_shots(workspace, client, todo, bars, console)
         summaries = _summaries(workspace, failed)
-        _tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
+        tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         if client is not None:
@@ -145,7 +118,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
     found = pilot_of(workspace) if job.memory.image_error is not None else None
     check = check_images(workspace, found, stack, chosen - failed.keys()) if found is not None else None
-    _tell_notes(console, _too_far(check, job.memory.image_error))
+    tell_notes(console, _too_far(check, job.memory.image_error))
     return Survey(
         workspace,
         stack,
@@ -188,15 +161,6 @@ def _too_far(check: ImageCheck | None, allowed: float | None) -> list[str]:
         for shot, error in errors.items()
         if error > (allowed or 0)
     ]
-
-
-def _tell_notes(console: Console, notes: list[str]) -> None:
-    """Say what was damaged, and what the job might do better; by a warning where there is no console."""
-    for note in notes:
-        if console.quiet:
-            warnings.warn(note, WaveWarning, stacklevel=4)
-        else:
-            say(console, note, "yellow")
 
 
 def _summaries(workspace: Workspace, failed: dict[int, str]) -> dict[int, dict[str, Any]]:
@@ -259,20 +223,3 @@ def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> Partia
     except CorruptionError as error:
         failed[shot] = str(error)
         return None
-
-
-def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
-    """Drop a plan that was made for another budget, or where there was more memory."""
-    plan, told = workspace.plan(), workspace.described.job.memory.budget
-    if plan is None:
-        return
-    reason = too_much(plan, budget)
-    reason = reason and f"takes {reason}"
-    if told is not None and not reason:
-        # Where the job leaves the device open, the plan has half of what was free on it.
-        tiers = [tier for tier in plan.budget.tiers if tier in told.tiers or tier != "device"]
-        made = {tier: plan.budget[tier] for tier in tiers}
-        reason = "" if made == {tier: told[tier] for tier in told.tiers} else f"was made for {plan.budget}"
-    if reason:
-        say(console, f"the plan of an earlier run {reason}: another one is made")
-        workspace.forget_plan()

@@ -36,6 +36,11 @@ class PartialImage:
     box: Box
 
     @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Both by name, as they are kept."""
+        return {"image": self.image, "illumination": self.illumination}
+
+    @property
     def strength(self) -> float:
         """The root mean square of the image."""
         return float(np.sqrt(np.mean(np.square(self.image, dtype=np.float64))))

@@ -66,7 +66,8 @@ def _address(value: str | None) -> str | None:
     return value
 
 
-def _each(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Return a list of what may be one value."""
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
@@ -101,7 +102,7 @@ class ModelTable(Table, SegyKeys):
     """where shots are modelled: another file, which `velocity` is a guess of"""
     units: Literal["metres", "feet"] | None = None
     """of lengths and velocities in SEG-Y; a file in feet is not read without it"""
-    spacing: Annotated[tuple[Positive, ...], BeforeValidator(_each)] | None = None
+    spacing: Annotated[tuple[Positive, ...], BeforeValidator(listed)] | None = None
     """metres along each axis, where the file does not tell"""
     origin: tuple[Coordinate, ...] | None = None
     smooth: Depth = 0.0
@@ -121,7 +122,7 @@ class ModelTable(Table, SegyKeys):
 class GeometryTable(Table):
     """Where the shots are, unless their file tells."""
 
-    shots: Annotated[tuple[Count, ...], BeforeValidator(_each)] | None = None
+    shots: Annotated[tuple[Count, ...], BeforeValidator(listed)] | None = None
     """how many, spread evenly: a number, or in three dimensions two, along y and along x"""
     source_depth: Depth | None = None
     receiver_depth: Depth | None = None
@@ -181,7 +182,7 @@ class WaveletTable(Table):
     """.npy, one value per sample, or a row of them for each shot"""
     dt: Positive | None = None
     """seconds between the samples of the file; unless told, those of the data"""
-    time_zero: Annotated[tuple[Depth, ...], BeforeValidator(_each), Field(min_length=1)] | None = None
+    time_zero: Annotated[tuple[Depth, ...], BeforeValidator(listed), Field(min_length=1)] | None = None
     """seconds from the first sample of the file to the time zero of the data: a number, or one for each shot"""
 
     @model_validator(mode="after")
@@ -306,4 +307,5 @@ class OutputTable(Table):
     """What is written, and where."""
 
     directory: Path = Path("rtm")
-    formats: Annotated[tuple[Literal["npy", "zarr", "segy", "png"], ...], BeforeValidator(_each)] = ("npy", "png")
+    """unless told, that is named as the command"""
+    formats: Annotated[tuple[Literal["npy", "zarr", "segy", "png"], ...], BeforeValidator(listed)] = ("npy", "png")

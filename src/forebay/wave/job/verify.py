@@ -8,7 +8,10 @@ from typing import Any, TypeVar
 
 from forebay.errors import CorruptionError, WaveError
 from forebay.wave.files.npy import load_array
+from forebay.wave.files.seal import open_archive
+from forebay.wave.job.inversion.asked import FOLDER
 from forebay.wave.job.job import Job
+from forebay.wave.job.shots.kinds import kind_of
 from forebay.wave.job.workspace import Workspace, locked
 from forebay.wave.job.workspace.description import Description, differences, frozen
 from forebay.wave.job.workspace.pilot_files import exact_parts, pilot_of
@@ -38,6 +41,8 @@ def _verified(job: Job) -> tuple[list[str], str]:
     if root / "geometry.npz" in damage:
         return told, "without its geometry.npz, shots are not looked at"
     workspace = Workspace(root)
+    if job.command != "rtm":
+        return _verified_passes(workspace, told)
     count, there, damaged = workspace.geometry.count, workspace.finished(), damaged_shots(workspace)
     told += [*damaged_plan(workspace).values(), *damaged.values(), *stray_files(workspace)]
     results, spoilt = _damaged_results(workspace)
@@ -47,6 +52,21 @@ def _verified(job: Job) -> tuple[list[str], str]:
     if len(there) < count:
         told.append(f"{count - len(there)} of {count} shots are missing: run the job to compute them")
     sound = f"{len(there - damaged.keys())} of {count} shots are there and whole"
+    return told, f"{sound}, and so are {results - len(spoilt)} of {results} results" if results else sound
+
+
+def _verified_passes(workspace: Workspace, told: list[str]) -> tuple[list[str], str]:
+    """Say what of the passes over shots is damaged, and of the results, and how much is there."""
+    told += damaged_plan(workspace).values()
+    files: dict[Path, Callable[[], Any]] = {}
+    for path in sorted((workspace.root / "shots").glob("*/*.npz")):
+        files[path] = partial(open_archive, path, job=workspace.identity)
+    for path in sorted((workspace.root / FOLDER).glob("*.npz")):
+        files[path] = partial(open_archive, path, inversion=workspace.identity)
+    damage = _damage_of(files)
+    results, spoilt = _damaged_results(workspace)
+    told += [*damage.values(), *(f"{sentence}: run the job to write it again" for sentence in spoilt)]
+    sound = f"{len(files) - len(damage)} of {len(files)} files of its passes are there and whole"
     return told, f"{sound}, and so are {results - len(spoilt)} of {results} results" if results else sound
 
 
@@ -103,7 +123,8 @@ def _images(workspace: Workspace) -> None:
 
 def damaged_shots(workspace: Workspace) -> dict[int, str]:
     """Say of finished shots what is wrong with them."""
-    return _damage_of({shot: partial(_read_shot, workspace, shot) for shot in sorted(workspace.finished())})
+    check = kind_of(workspace.work).check
+    return _damage_of({shot: partial(check, workspace, shot) for shot in sorted(workspace.finished())})
 
 
 def _damaged_results(workspace: Workspace) -> tuple[int, list[str]]:
@@ -127,10 +148,6 @@ def no_folder(root: Path) -> str:
     """Say what to do with a file in the place of the folder of shots, if there is one."""
     shots = root / "shots"
     return f"{shots} is no folder: move it away, and shots are computed again" if shots.is_file() else ""
-
-
-def _read_shot(workspace: Workspace, shot: int) -> None:
-    workspace.part(shot), workspace.summary(shot)
 
 
 def _damage_of(readers: Mapping[Name, Callable[[], Any]]) -> dict[Name, str]:

@@ -2,11 +2,7 @@
 
 import json
 import math
-import threading
-import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,15 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import BudgetError, ForebayError, PlanError, StateError, WaveError
+from forebay.errors import BudgetError, PlanError, StateError, WaveError
 from forebay.files import remove
+from forebay.planner import Plan
 from forebay.tasks import ThreadTask
 from forebay.units import Budget
-from forebay.wave.advice import WaveWarning
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import Fields, data_dialect, medium_of
 from forebay.wave.job.place import budget_of, putter
+from forebay.wave.job.shots.kind import StepListener
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
@@ -35,55 +32,6 @@ from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.traces import mute, without_spoilt
-
-_ONE = threading.Lock()
-"""A process works on one shot at a time: its loops take all its threads already."""
-
-StepListener = Callable[[int, int], None]
-"""``tell(shot, done)`` hears how many steps of a shot are done."""
-
-
-def try_shot(
-    root: Path | str,
-    number: int,
-    run: str,
-    budget: Budget | None = None,
-    threads: int | None = None,
-    tell: StepListener | None = None,
-) -> dict[str, Any]:
-    """Migrate one shot, write its image for the run to take, and tell how it went; write down what goes wrong.
-
-    Parameters
-    ----------
-    root
-        The job's directory.
-    number
-        Of the shot.
-    run
-        The token of the run that asks for it, and takes it afterwards.
-    budget
-        Of the snapshots, where the job does not say.
-    threads
-        Of the loops; None leaves them as they are.
-    tell
-        Hears of the progress.
-    """
-    workspace = Workspace(Path(root), run)
-    with writing_down(workspace, number):
-        migrated = migrated_shot(workspace, number, budget, threads, tell)
-        migrated.write(workspace)
-    return migrated.summary
-
-
-@contextmanager
-def writing_down(workspace: Workspace, number: int) -> Iterator[None]:
-    """Write down what goes wrong with a shot, for the run to take."""
-    try:
-        yield
-    except BaseException:  # a shot that Ctrl-C or SIGTERM ended is marked, too
-        with suppress(WaveError, OSError):  # of a run that is over nobody wants to know, and a full disk is told anyway
-            workspace.fail(number, traceback.format_exc())
-        raise
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,20 +58,7 @@ class MigratedShot:
     def write(self, workspace: Workspace) -> None:
         """Write its image for the run to take."""
         summary = self.summary | {"strength": self.part.strength}
-        workspace.keep(self.number, faded(self.part, workspace), summary)
-
-
-def migrated_shot(
-    workspace: Workspace,
-    number: int,
-    budget: Budget | None = None,
-    threads: int | None = None,
-    tell: StepListener | None = None,
-    ahead: ThreadTask[ShotInputs] | None = None,
-) -> MigratedShot:
-    """Migrate one shot, of which `ahead` has what is read, or is reading it; parameters are those of `try_shot`."""
-    with alone(threads):
-        return _run(workspace, number, budget, tell or (lambda shot, done: None), ahead)
+        workspace.keep(self.number, faded(self.part, workspace).arrays, summary)
 
 
 def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
@@ -132,23 +67,6 @@ def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> Sho
     shot, is_read = shot_of(workspace, number), workspace.described.job.data.file is not None
     data = data_of(workspace, number, shot, media["true"]) if is_read or models else None
     return ShotInputs(media, *(without_spoilt(data) if is_read and data is not None else (data, 0)))
-
-
-@contextmanager
-def alone(threads: int | None) -> Iterator[None]:
-    """Work on one shot in this process, with so many threads, and without what the job's notes have told."""
-    with _ONE, warnings.catch_warnings():
-        warnings.simplefilter("ignore", WaveWarning)  # once for all shots
-        if threads is not None:
-            import numba
-
-            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-        yield
-
-
-def hopeless(error: BaseException) -> bool:
-    """Tell whether trying a shot again would fail again: what is wrong was said, and lies not in a device or a disk."""
-    return isinstance(error, ForebayError) and not isinstance(error, OSError | RuntimeError)
 
 
 def steps_of(workspace: Workspace) -> tuple[int, int]:
@@ -319,17 +237,23 @@ def data_of(workspace: Workspace, number: int, shot: Shot, true: Fields | None =
 
     Its part of the true model is read, unless it is given.
     """
-    described = workspace.described
-    job = described.job
-    if job.data.file is not None:
-        dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
-        data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
-        check_unchanged([job.data.file], described.marks)
-        data = np.pad(data, ((described.lead, 0), (0, 0)))  # nothing was heard before time zero
+    if workspace.described.job.data.file is not None:
+        data = recorded(workspace, number, shot)
     else:
         fields = workspace.fields("true", workspace.boxes[number]) if true is None else true
         data = _modelled(workspace, number, shot, fields)
     return muted(workspace, data, shot)
+
+
+def recorded(workspace: Workspace, number: int, shot: Shot) -> NDArray[Any]:
+    """Read what a shot's receivers heard; nothing was heard before time zero."""
+    described = workspace.described
+    job = described.job
+    assert job.data.file is not None
+    dialect, traces = data_dialect(job, described.sampling), workspace.geometry.traces_of(number)
+    data = read_shot(job.data.file, number, traces, dialect, shot.samples - described.lead)
+    check_unchanged([job.data.file], described.marks)
+    return np.pad(data, ((described.lead, 0), (0, 0)))
 
 
 def muted(workspace: Workspace, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
@@ -348,3 +272,72 @@ def _modelled(workspace: Workspace, number: int, shot: Shot, true: Fields) -> ND
     if job.memory.checkpoint and workspace.run:
         keep_data(progress, data)
     return data
+
+
+def _together(
+    workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
+) -> tuple[list[MigratedShot], Plan]:
+    """Migrate shots that advance together, by the plan of as many or by another one, which is returned too."""
+    described, start, count = workspace.described, perf_counter(), len(numbers)
+    job, all_steps = described.job, steps_of(workspace)[1]
+    inputs = [inputs_of(workspace, number) for number in numbers]
+    shots = [shot_of(workspace, number) for number in numbers]
+    data = [own.data for own in inputs]
+    if job.data.file is None:
+        true = [model_of(workspace, each, own.media["true"]) for each, own in zip(numbers, inputs, strict=True)]
+        heard = simulate(shots, true, dt=described.step, order=job.physics.order)
+        data = [muted(workspace, own, shot) for own, shot in zip(heard, shots, strict=True)]
+    shots = [shot.with_data(own) for shot, own in zip(shots, data, strict=True)]
+    recorded = perf_counter()
+    migrations = migrate(
+        shots,
+        [model_of(workspace, each, own.media["model"]) for each, own in zip(numbers, inputs, strict=True)],
+        **options_of(workspace),
+        condition=lambda source, receiver, step: tell(numbers[0], count * (all_steps - step)),  # the first for all
+        plan=plan,
+        budget=budget_of(job, described.device, None) if plan is None else None,
+        schedule=job.memory.schedule,
+        reversals=-(-workspace.geometry.count // count),
+    )
+    seconds = (perf_counter() - start) / count, (recorded - start) / count
+    about = zip(numbers, shots, migrations, inputs, strict=True)
+    done = [
+        finished_shot(workspace, number, shot, migration, seconds, own.dropped, count)
+        for number, shot, migration, own in about
+    ]
+    return done, migrations[0].result.plan
+
+
+class Migrating:
+    """The migration of shots, as a `ShotKind`."""
+
+    reverses = True
+
+    def steps(self, workspace: Workspace) -> int:
+        """Return the steps of a shot: modelled where it is, forward and back."""
+        return steps_of(workspace)[1]
+
+    def inputs(self, workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
+        """Read a shot's part of the model, and its data; or model them."""
+        return inputs_of(workspace, number, models=models)
+
+    def compute(
+        self,
+        workspace: Workspace,
+        number: int,
+        budget: Budget | None,
+        tell: StepListener,
+        ahead: ThreadTask[ShotInputs] | None,
+    ) -> MigratedShot:
+        """Migrate one shot."""
+        return _run(workspace, number, budget, tell, ahead)
+
+    def together(
+        self, workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
+    ) -> tuple[list[MigratedShot], Plan]:
+        """Migrate shots that advance together."""
+        return _together(workspace, numbers, plan, tell)
+
+    def check(self, workspace: Workspace, number: int) -> None:
+        """Read a shot's image, and what it told."""
+        workspace.part(number), workspace.summary(number)

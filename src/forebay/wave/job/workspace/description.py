@@ -11,7 +11,7 @@ from forebay.codec.auto import choices
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.files.seal import damaged, of_another_version, open_text, sealed_text
-from forebay.wave.job.job import Job
+from forebay.wave.job.job import COMMANDS, Job
 from forebay.wave.job.workspace.input_files import Mark, content_of, files_of, with_contents
 from forebay.wave.job.workspace.told import ToldJob
 
@@ -100,6 +100,8 @@ def frozen(job: Job) -> dict[str, Any]:
     """Return the parameters that decide the image, with a checksum of the content in place of each file."""
     files_of(job)
     parameters = job.model_dump(exclude=FREE)
+    for table in [name for name in COMMANDS if parameters[name] is None]:
+        del parameters[table]  # as if there were none
     parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     for path in job.memory.weights:
         parameters["memory"]["codec"] = job.memory.codec_with(content_of(path))

@@ -19,6 +19,7 @@ def files_of(job: Job) -> list[Path]:
     """List the files and folders that a job reads; refuse one that is not there."""
     files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file, job.physics.vs, job.physics.density]
     files += [job.geometry.sources, job.geometry.receivers, *job.memory.weights]
+    files += [] if job.inversion is None else [job.inversion.fixed]
     named = [path for path in files if path is not None]
     for path in named:
         if not path.exists():

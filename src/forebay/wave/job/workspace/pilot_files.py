@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from forebay.files import sync
-from forebay.wave.files.npy import load_arrays
-from forebay.wave.files.seal import damaged, open_archive, open_told, seal_archive, sealed_text
+from forebay.wave.files.seal import arrays_in, damaged, open_archive, open_told, seal_archive, sealed_text
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace.told import ToldPilot
 from forebay.wave.job.workspace.workspace import Workspace
@@ -73,10 +72,7 @@ def exact_parts(workspace: Workspace, shots: list[int]) -> dict[int, PartialImag
     parts = {}
     for shot in shots:
         box = workspace.boxes[shot]
-        try:
-            image, illumination = load_arrays(path, f"image{shot}", f"illumination{shot}")
-        except Exception as error:  # an archive may be wrong in any way
-            raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
+        image, illumination = arrays_in(path, f"image{shot}", f"illumination{shot}")
         shape = tuple(side.stop - side.start for side in box)
         if (image.shape, illumination.shape) != (shape, shape) or not np.isfinite([image, illumination]).all():
             raise damaged(path, f"its images are not those of shot {shot}")

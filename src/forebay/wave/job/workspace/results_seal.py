@@ -10,7 +10,10 @@ from forebay.files import whole
 from forebay.wave.files.seal import checksum_of_file, damaged, open_text, sealed_text
 
 SEAL = "results.json"
-RESULT = re.compile(r"(image|stack|illumination|model|difference|report)\.(npy|zarr|segy|png|html)")
+RESULT = re.compile(
+    r"(image|stack|illumination|model|difference|report|velocity|vp|vs|rho|start|update|gathers-[0-9]+)"
+    r"\.(npy|zarr|segy|png|html)"
+)
 """The names that results have."""
 
 
@@ -39,6 +42,16 @@ def sealed_results(root: Path, identity: str) -> dict[Path, str]:
     if not all(isinstance(checksum, str) for checksum in files.values()):
         raise damaged(path, "it tells of no results")
     return {root / name: checksum for name, checksum in files.items()}
+
+
+def reseal(root: Path, identity: str, path: Path) -> None:
+    """Seal a result anew that was written once more; one that is no result of the last run stays as it is."""
+    files = sealed_results(root, identity)
+    if path not in files:
+        return
+    checksums = {each.name: checksum for each, checksum in files.items()} | {path.name: _checksum(path)}
+    with whole(root / SEAL) as unfinished:
+        unfinished.write_text(sealed_text({"files": checksums}, file="results", job=identity))
 
 
 def check_result(path: Path, checksum: str) -> None:

@@ -2,11 +2,11 @@
 
     job.json        the parameters and what follows from them; written last, so that what is there is whole
     model/, true/   the fields that are migrated through and, where shots are modelled, the true ones
-    geometry.npz, wavelet.npy
+    geometry.npz, wavelet.npy; inversion/ has what a search asks of its passes over the shots, and what came of it
     pilot.json      the bound that keeps the picture, where the job asks for one; pilot.npz has exact images
     plan.json       of the first shot, for all others
     timeline.json   what that shot did when
-    shots/00012.npz one finished shot; 00012.error tells why one failed
+    shots/00012.npz one finished shot; 00012.error tells why one failed; of a search in a folder for each pass
     run-<token>/    what workers of a run have written, until the run takes it
     progress/       of shots under way when the last run ended, see `shot_progress`
     results.json    checksums of image, sums, pictures and report
@@ -22,8 +22,8 @@ finds nothing to rename any more, and nowhere to write.
 import json
 import re
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -33,14 +33,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import CorruptionError, DiskError, ForebayError, WaveError
+from forebay.errors import CorruptionError, ForebayError, WaveError
 from forebay.files import remove, remove_unfinished, sync, unfinished_name, whole
-from forebay.locks import DirectoryLock
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
 from forebay.units import TIERS
-from forebay.wave.files.npy import load_array, load_arrays
+from forebay.wave.files.npy import load_array
 from forebay.wave.files.seal import (
+    arrays_in,
     check_regular,
     checksum_of_file,
     damaged,
@@ -53,6 +53,7 @@ from forebay.wave.files.seal import (
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace.description import Description, read_description
 from forebay.wave.job.workspace.shot_progress import forget, hand_on, progress_of, rescue
+from forebay.wave.job.workspace.shot_work import MIGRATION, ShotWork
 from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
 from forebay.wave.survey.geometry import Box, Geometry, windows
 
@@ -76,6 +77,8 @@ class Workspace:
     root: Path
     run: str = ""
     """of a run and its workers: its token"""
+    work: ShotWork = MIGRATION
+    """what is done with its shots"""
     damaged: set[int] = field(default_factory=set, compare=False)
     """the shots whose files wait to be replaced"""
 
@@ -177,9 +180,23 @@ class Workspace:
         """Have the next shot make another plan."""
         (self.root / "plan.json").unlink(missing_ok=True)
 
+    @property
+    def folder(self) -> Path:
+        """Where its shots are."""
+        return self.root / "shots" / self.work.name
+
     def path(self, shot: int) -> Path:
         """Return the file of a shot."""
-        return self.root / "shots" / f"{shot:05d}.npz"
+        return self.folder / f"{shot:05d}.npz"
+
+    def _draft_of(self, shot: int) -> Path:
+        """Return the file that a worker of this run writes of a shot."""
+        return self.drafts / "-".join(filter(None, (self.work.name, self.path(shot).name)))
+
+    def _seal_of(self, shot: int) -> dict[str, Any]:
+        """Return what the seal of a shot's file tells."""
+        more = {"work": self.work.name, "of": self.work.of} if self.work.name else {}
+        return {"job": self.identity, "shot": shot, **more}
 
     def finished(self) -> set[int]:
         """List the shots that are there, and are not known to be damaged."""
@@ -187,18 +204,22 @@ class Workspace:
 
     def shot_files(self) -> list[Path]:
         """List the files with names like those of shots."""
-        return [path for path in sorted((self.root / "shots").glob("*.npz")) if SHOT.fullmatch(path.name)]
+        return [path for path in sorted(self.folder.glob("*.npz")) if SHOT.fullmatch(path.name)]
 
     def shot_of(self, path: Path) -> int | None:
         """Return the shot of this job whose file this is, if any."""
         shot = int(path.stem)
         return shot if path == self.path(shot) and shot < self.geometry.count else None
 
+    def arrays(self, shot: int, *names: str) -> list[NDArray[Any]]:
+        """Read arrays of a finished shot."""
+        open_archive(self.path(shot), **self._seal_of(shot))
+        return arrays_in(self.path(shot), *names)
+
     def part(self, shot: int) -> PartialImage:
         """Read the image of a finished shot."""
         path = self.path(shot)
-        open_archive(path, job=self.identity, shot=shot)
-        image, illumination = _load(path, "image", "illumination")
+        image, illumination = self.arrays(shot, "image", "illumination")
         box = self.boxes[shot]
         shape = tuple(side.stop - side.start for side in box)
         for values in (image, illumination):
@@ -208,17 +229,18 @@ class Workspace:
                 raise damaged(path, "it has NaN or infinity")
         return PartialImage(image, illumination, box)
 
+    def told(self, shot: int) -> dict[str, Any]:
+        """Read what a finished shot told of itself, whatever was done with it."""
+        return dict(json.loads(bytes(arrays_in(self.path(shot), "summary")[0])))
+
     def summary(self, shot: int) -> dict[str, Any]:
-        """Read what a finished shot told of itself."""
-        path = self.path(shot)
-        (summary,) = _load(path, "summary")
+        """Read what a migrated shot told of itself."""
         try:
-            told: dict[str, Any] = json.loads(bytes(summary))
-            ToldShot.model_validate(told)
+            ToldShot.model_validate(told := self.told(shot))
         except (ValueError, TypeError, RecursionError) as error:
-            raise damaged(path, "its summary cannot be read") from error
+            raise damaged(self.path(shot), "its summary cannot be read") from error
         if told["shot"] != shot:
-            raise damaged(path, f"its summary is not that of shot {shot}")
+            raise damaged(self.path(shot), f"its summary is not that of shot {shot}")
         return told
 
     # What workers of a run do.
@@ -228,13 +250,13 @@ class Workspace:
         """Where workers of a run write."""
         return self.root / f"run-{self.run}"
 
-    def keep(self, shot: int, part: PartialImage, summary: dict[str, Any]) -> None:
+    def keep(self, shot: int, arrays: Mapping[str, NDArray[Any]], summary: dict[str, Any]) -> None:
         """Write a finished shot, whole or not at all, for the run to take."""
-        with self.draft(self.path(shot).name) as path:
+        with self.draft(self._draft_of(shot).name) as path:
             with path.open("wb") as file:
                 encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
-                np.savez(file, image=part.image, illumination=part.illumination, summary=encoded)
-            seal_archive(path, job=self.identity, shot=shot, run=self.run)
+                np.savez(file, **arrays, summary=encoded)  # type: ignore[arg-type]
+            seal_archive(path, **self._seal_of(shot), run=self.run)
 
     def freeze(self, plan: Plan, metrics: Metrics, shot: int) -> None:
         """Write a plan for all shots to come, and beside it what the shot that made it did when."""
@@ -245,7 +267,7 @@ class Workspace:
 
     def fail(self, shot: int, reason: str) -> None:
         """Write down why a shot failed."""
-        with self.draft(self.path(shot).with_suffix(".error").name) as path:
+        with self.draft(self._draft_of(shot).with_suffix(".error").name) as path:
             path.write_text(reason, encoding="utf-8", errors="backslashreplace")
 
     @contextmanager
@@ -283,13 +305,18 @@ class Workspace:
             folder.replace(hidden)
             remove(hidden)
 
+    def doing(self, work: ShotWork) -> "Workspace":
+        """Return the same with other work on its shots."""
+        (self.root / "shots" / work.name).mkdir(mode=0o700, exist_ok=True)
+        return replace(self, work=work, damaged=set())
+
     def take(self, shot: int) -> None:
         """Take over a shot that a worker of this run wrote, and the plan that it made for all others, if any.
 
         Where another run has begun, the draft is gone, and nothing is renamed.
         """
-        draft, place = self.drafts / self.path(shot).name, self.path(shot)
-        open_archive(draft, job=self.identity, shot=shot, run=self.run)
+        draft, place = self._draft_of(shot), self.path(shot)
+        open_archive(draft, **self._seal_of(shot), run=self.run)
         if place.is_dir():  # no file can replace it
             remove(place)
         draft.replace(place)
@@ -306,11 +333,12 @@ class Workspace:
         """Take over what a worker of this run wrote about the failure of a shot, if it could."""
         failure = self.path(shot).with_suffix(".error")
         with suppress(FileNotFoundError):
-            (self.drafts / failure.name).replace(failure)
+            self._draft_of(shot).with_suffix(".error").replace(failure)
 
     def sweep(self) -> None:
         """Remove what dead processes left behind."""
-        for folder in (self.root, *(self.root / name for name in FOLDERS)):
+        folders = [self.root, *(self.root / name for name in FOLDERS)]
+        for folder in (*folders, *(path for path in (self.root / "shots").glob("*") if path.is_dir())):
             remove_unfinished(folder)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
             self._discard(path)
@@ -320,26 +348,3 @@ def _state_of(path: Path) -> tuple[int, ...]:
     """Return what is another one after whatever is done to a file."""
     about = path.stat()
     return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
-
-
-def _load(path: Path, *names: str) -> list[NDArray[Any]]:
-    """Read arrays of a shot's file."""
-    try:
-        return load_arrays(path, *names)
-    except Exception as error:  # an archive may be wrong in any way
-        raise damaged(path, f"its arrays cannot be read ({type(error).__name__}: {error})") from error
-
-
-@contextmanager
-def locked(root: Path) -> Iterator[None]:
-    """Hold a directory for one run; a process that dies lets go of it."""
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WaveError(f"output.directory: {root} cannot be made ({error.strerror}): choose another folder") from error
-    try:
-        lock = DirectoryLock(root / "lock")
-    except DiskError as error:
-        raise WaveError(f"output.directory: {error}") from error
-    with closing(lock):
-        yield

@@ -19,10 +19,12 @@ from forebay.processors import processors
 from forebay.units import Budget, to_text
 from forebay.wave.job.pilot import run_pilot
 from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.shots.attempt import hopeless, try_shot
+from forebay.wave.job.shots.kinds import kind_of
 from forebay.wave.job.stack import PartialImage, tree_sum
 from forebay.wave.job.tables import RunTable
-from forebay.wave.job.work import hopeless, steps_of, try_shot
-from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.work import steps_of
+from forebay.wave.job.workspace import ShotWork, Workspace
 from forebay.wave.survey.geometry import part_of
 
 try:
@@ -116,7 +118,7 @@ class ShotCluster:
         return min(ask_workers(self.client, gpu_count).values(), default=0)
 
     def shots(self, workspace: Workspace, todo: list[int], budget: Budget, bars: ProgressBars) -> dict[int, str]:
-        """Migrate shots, each tried as often as the job says, and tell which failed and why."""
+        """Do the work on shots, each tried as often as the job says, and tell which failed and why."""
         if not todo:
             return {}
         root, topic = self._root(workspace), f"forebay-steps-{workspace.run}"
@@ -129,11 +131,11 @@ class ShotCluster:
         self.client.subscribe_topic(topic, hear)
         try:
             failed: dict[int, str] = {}
-            rest = list(todo)
+            rest, about = list(todo), (root, workspace.run, workspace.work, topic, budget)
             # The first one measures and plans, alone; its plan serves the others, unless each has its own.
-            while rest and workspace.plan() is None and not workspace.described.job.memory.checkpoint:
-                failed.update(self._all(workspace, (root, workspace.run, topic, budget), [rest.pop(0)], bars))
-            return failed | self._all(workspace, (root, workspace.run, topic, budget), rest, bars)
+            while rest and workspace.plan() is None and _shares(workspace):
+                failed.update(self._all(workspace, about, [rest.pop(0)], bars))
+            return failed | self._all(workspace, about, rest, bars)
         except (KeyboardInterrupt, SystemExit):  # Ctrl-C, or SIGTERM: workers that are ended next cannot tell
             for shot in begun & set(todo) - workspace.finished():
                 workspace.fail(shot, traceback.format_exc())
@@ -157,7 +159,7 @@ class ShotCluster:
         return root
 
     def _all(
-        self, workspace: Workspace, about: tuple[str, str, str, Budget], todo: list[int], bars: ProgressBars
+        self, workspace: Workspace, about: tuple[str, str, ShotWork, str, Budget], todo: list[int], bars: ProgressBars
     ) -> dict[int, str]:
         attempts: Counter[int] = Counter()
         failed: dict[int, str] = {}
@@ -227,8 +229,15 @@ class ShotCluster:
         return Budget(host=left)
 
 
-def _work(root: str, run: str, topic: str, budget: Budget, shot: int, threads: int | None) -> dict[str, Any]:
-    """Migrate a shot on a worker, which now and then says how far it is."""
+def _shares(workspace: Workspace) -> bool:
+    """Tell whether the first shot makes a plan for all."""
+    return kind_of(workspace.work).reverses and not workspace.described.job.memory.checkpoint
+
+
+def _work(
+    root: str, run: str, work: ShotWork, topic: str, budget: Budget, shot: int, threads: int | None
+) -> dict[str, Any]:
+    """Do the work on a shot on a worker, which now and then says how far it is."""
     worker, told_at = distributed.get_worker(), [-math.inf]
 
     def tell(number: int, done: int) -> None:
@@ -236,7 +245,7 @@ def _work(root: str, run: str, topic: str, budget: Budget, shot: int, threads: i
             told_at[0] = monotonic()
             worker.log_event(topic, (number, done))
 
-    return try_shot(root, shot, run, budget, threads, tell)
+    return try_shot(root, shot, run, budget, threads, tell, work)
 
 
 def _sees(root: str) -> bool:

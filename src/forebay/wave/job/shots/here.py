@@ -3,36 +3,21 @@
 import math
 import warnings
 from collections import deque
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from time import perf_counter
+from typing import Any
 
 from forebay.errors import BudgetError
 from forebay.planner import Plan
 from forebay.tasks import ThreadTask, Workers
 from forebay.wave.advice import WaveWarning
-from forebay.wave.job.place import batch_of, budget_of, leaves, stream_apart
+from forebay.wave.job.place import batch_of, leaves, stream_apart
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.work import (
-    MigratedShot,
-    ShotInputs,
-    StepListener,
-    alone,
-    finished_shot,
-    hopeless,
-    inputs_of,
-    migrated_shot,
-    model_of,
-    muted,
-    options_of,
-    shot_of,
-    steps_of,
-    writing_down,
-)
+from forebay.wave.job.shots.attempt import alone, computed_shot, hopeless, writing_down
+from forebay.wave.job.shots.kind import ComputedShot
+from forebay.wave.job.shots.kinds import kind_of
+from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace
-from forebay.wave.migrate import migrate
-from forebay.wave.simulate import simulate
 from forebay.wave.survey.geometry import part_of
 
 IMAGES = 6
@@ -54,7 +39,7 @@ class Attempt:
 
 
 def shots_here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
-    """Migrate shots one after the other, and return which failed and why; raise what all would meet."""
+    """Do the work on shots one after the other, and return which failed and why; raise what all would meet."""
     shots = _Shots(workspace, todo, bars)
     reading, writing = closing(Workers(1, "forebay-read")), closing(Workers(1, "forebay-write"))
     with warnings.catch_warnings(), reading as reader, writing as writer:
@@ -68,10 +53,10 @@ class _Shots:
     """What is left to do, under way and failed."""
 
     def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars) -> None:
-        self.workspace, self.bars = workspace, bars
+        self.workspace, self.bars, self.kind = workspace, bars, kind_of(workspace.work)
         self.stream = stream_apart(workspace.described.device)
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
-        self.ahead: dict[int, ThreadTask[ShotInputs]] = {}
+        self.ahead: dict[int, ThreadTask[Any]] = {}
         """what is read of shots to come"""
         self.behind: tuple[Attempt, ThreadTask[float]] | None = None
         """the shot that is written, whose task returns the seconds it took"""
@@ -79,6 +64,8 @@ class _Shots:
 
     def run_together(self) -> None:
         """Compute shots that advance together; those of a batch that fails are left, and so is who makes the plan."""
+        if not self.kind.reverses:
+            return
         described, left = self.workspace.described, list[Attempt]()
         grid, steps = part_of(described.grid, self.workspace.boxes[0]), steps_of(self.workspace)[0]
         most = batch_of(described.job, described.device, grid, steps, described.every)
@@ -90,12 +77,14 @@ class _Shots:
             batch = [self.waiting.popleft() for _ in range(-(-len(self.waiting) // (batches - number)))]
             count, shots = len(batch), [attempt.shot for attempt in batch]
             try:
-                migrated, plans[count] = _together(self.workspace, shots, plans.get(count), self.bars.steps)
+                with alone(None):
+                    about = self.workspace, shots, plans.get(count), self.bars.steps
+                    computed, plans[count] = self.kind.together(*about)
             except Exception as error:
                 left += batch
                 self.bars.failed(shots[0], f"with {count - 1} others: {type(error).__name__}: {error}", again=True)
                 continue
-            for attempt, shot in zip(batch, migrated, strict=True):
+            for attempt, shot in zip(batch, computed, strict=True):
                 try:
                     self.bars.finished(attempt.shot, _write(self.workspace, [shot]))
                 except Exception as error:
@@ -108,24 +97,24 @@ class _Shots:
             attempt, overlaps = self.waiting.popleft(), room_for_two(self.workspace)
             if overlaps and self.waiting and (coming := self.waiting[0].shot) not in self.ahead:
                 self.ahead[coming] = reader.submit(self._read, coming)
-            migrated = self._compute(attempt)
+            computed = self._compute(attempt)
             self._settle()
-            if migrated:
-                self.behind = attempt, writer.submit(_write, self.workspace, migrated)
+            if computed:
+                self.behind = attempt, writer.submit(_write, self.workspace, computed)
             if not overlaps or not self.waiting:
                 self._settle()  # before the next one begins, which may need its plan
 
-    def _read(self, shot: int) -> ShotInputs:
+    def _read(self, shot: int) -> Any:
         """Read a shot; a GPU with room for it models its data beside another one."""
         with self.stream():
-            return inputs_of(self.workspace, shot, models=models_ahead(self.workspace))
+            return self.kind.inputs(self.workspace, shot, models=models_ahead(self.workspace))
 
-    def _compute(self, attempt: Attempt) -> list[MigratedShot]:
-        """Migrate a shot; return none where it fails."""
+    def _compute(self, attempt: Attempt) -> list[ComputedShot]:
+        """Compute a shot; return none where it fails."""
         shot = attempt.shot
         try:
             with writing_down(self.workspace, shot):
-                return [migrated_shot(self.workspace, shot, tell=self._tell, ahead=self.ahead.pop(shot, None))]
+                return [computed_shot(self.workspace, shot, tell=self._tell, ahead=self.ahead.pop(shot, None))]
         except Exception as error:
             self._fail(attempt, error)
             return []
@@ -163,41 +152,6 @@ class _Shots:
             self.failed[shot] = reason
 
 
-def _together(
-    workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
-) -> tuple[list[MigratedShot], Plan]:
-    """Migrate shots that advance together, by the plan of as many or by another one, which is returned too."""
-    described, start, count = workspace.described, perf_counter(), len(numbers)
-    job, all_steps = described.job, steps_of(workspace)[1]
-    inputs = [inputs_of(workspace, number) for number in numbers]
-    shots = [shot_of(workspace, number) for number in numbers]
-    data = [own.data for own in inputs]
-    with alone(None):
-        if job.data.file is None:
-            true = [model_of(workspace, each, own.media["true"]) for each, own in zip(numbers, inputs, strict=True)]
-            heard = simulate(shots, true, dt=described.step, order=job.physics.order)
-            data = [muted(workspace, own, shot) for own, shot in zip(heard, shots, strict=True)]
-        shots = [shot.with_data(own) for shot, own in zip(shots, data, strict=True)]
-        recorded = perf_counter()
-        migrations = migrate(
-            shots,
-            [model_of(workspace, each, own.media["model"]) for each, own in zip(numbers, inputs, strict=True)],
-            **options_of(workspace),
-            condition=lambda source, receiver, step: tell(numbers[0], count * (all_steps - step)),  # the first for all
-            plan=plan,
-            budget=budget_of(job, described.device, None) if plan is None else None,
-            schedule=job.memory.schedule,
-            reversals=-(-workspace.geometry.count // count),
-        )
-    seconds = (perf_counter() - start) / count, (recorded - start) / count
-    about = zip(numbers, shots, migrations, inputs, strict=True)
-    done = [
-        finished_shot(workspace, number, shot, migration, seconds, own.dropped, count)
-        for number, shot, migration, own in about
-    ]
-    return done, migrations[0].result.plan
-
-
 def room_for_two(workspace: Workspace) -> bool:
     """Tell whether the plan for all shots leaves room in its budget for what is read ahead and written behind."""
     plan = workspace.plan()
@@ -219,9 +173,9 @@ def models_ahead(workspace: Workspace) -> bool:
     return leaves(plan, "device", STATES * plan.state_bytes + heard)
 
 
-def _write(workspace: Workspace, migrated: list[MigratedShot]) -> float:
+def _write(workspace: Workspace, computed: list[ComputedShot]) -> float:
     """Write a shot, take it over, and return the seconds it took."""
-    shot = migrated.pop()  # so that its image goes when it is written
+    shot = computed.pop()  # so that its arrays go when they are written
     with writing_down(workspace, shot.number):
         shot.write(workspace)
         workspace.take(shot.number)

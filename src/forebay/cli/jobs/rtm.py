@@ -1,12 +1,24 @@
 """`forebay rtm`: migrate the shots of a job, resuming where an earlier run ended."""
 
 import json
-import shlex
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from forebay.cli.jobs.options import (
+    AsJson,
+    Check,
+    JobFile,
+    Output,
+    Scheduler,
+    Verify,
+    Workers,
+    check_job,
+    formats_of,
+    told_how_to_go_on,
+    verify_job,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,29 +28,23 @@ if TYPE_CHECKING:
 
 
 def rtm(
-    file: Annotated[
-        Path, typer.Argument(metavar="JOB", help="A job.toml: model, geometry, wavelet, memory, output, ...")
-    ],
-    check: Annotated[bool, typer.Option("--check", help="Read and check everything, and migrate nothing.")] = False,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Look for damage in the results of an earlier run, and change nothing.")
-    ] = False,
+    file: JobFile,
+    check: Check = False,
+    verify: Verify = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Compute the damaged shots of an earlier run again, and no others.")
     ] = False,
-    workers: Annotated[int | None, typer.Option(help="Processes on this machine, instead of run.workers.")] = None,
-    scheduler: Annotated[str | None, typer.Option(help="Address of a Dask cluster, instead of run.scheduler.")] = None,
-    output: Annotated[Path | None, typer.Option(help="Folder of the results, instead of output.directory.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print how it went as JSON, and all else aside.")] = False,
+    workers: Workers = None,
+    scheduler: Scheduler = None,
+    output: Output = None,
+    as_json: AsJson = False,
 ) -> None:
     """Migrate many shots inside a budget; the same job again goes on where it ended."""
     from rich.console import Console
 
-    from forebay.cuda.available import gpu_count
     from forebay.errors import WaveError
     from forebay.report.console import say
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
-    from forebay.wave.job.checks import inspect
     from forebay.wave.job.results import times_of
 
     if check + verify + repair > 1:
@@ -46,18 +52,13 @@ def rtm(
     console = Console(stderr=as_json)
     job = changed(read_job(file), workers=workers, scheduler=scheduler, directory=output)
     if verify:
-        _verify(job, console)
+        verify_job(job, console)
     results = _Results(job, file.stem, console)
     if check:
-        # What the workers of a cluster have is seen when it runs.
-        gpus = 1 if job.run.scheduler else gpu_count()
-        say(console, inspect(job, gpus))
+        check_job(job, console)
         return
-    try:
+    with told_how_to_go_on(console):
         survey = run_job(job, console, repair=repair, write=results.write)
-    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and SIGTERM as `main` hears it
-        say(console, f"finished shots are kept; to go on, give the same command: forebay {shlex.join(sys.argv[1:])}")
-        raise
     say(console, f"wrote {', '.join(map(str, results.written))}")
     if as_json:
         told = {"shots": survey.summaries, "failed": survey.failed, "aside": survey.aside, "seconds": survey.seconds}
@@ -75,35 +76,13 @@ def rtm(
         raise typer.Exit(1)
 
 
-def _verify(job: "Job", console: "Console") -> NoReturn:
-    """Say what is damaged, and exit."""
-    from forebay.report.console import say
-    from forebay.wave.job.verify import verify
-
-    damage, there = verify(job)
-    for sentence in damage:
-        say(console, sentence, "red")
-    say(console, there)
-    raise typer.Exit(1 if damage else 0)
-
-
 class _Results:
     """What a job leaves behind, as far as what draws it is installed: that is looked at, and said, before it runs."""
 
     def __init__(self, job: "Job", name: str, console: "Console") -> None:
-        from forebay.errors import WaveError, needs
-        from forebay.report.console import say
-        from forebay.report.drawing import missing
-
         self.job, self.name, self.console = job, name, console
-        self.formats, self.drawn = job.output.formats, not missing()
+        self.formats, self.drawn = formats_of(job, console)
         self.written: list[Path] = []
-        if not self.drawn:
-            self.formats = tuple(name for name in self.formats if name != "png")
-            if not self.formats:
-                raise WaveError(f"output.formats: {needs('png', 'matplotlib', 'plots')}, or take npy")
-            why = needs("it", "matplotlib", "plots")
-            say(console, f"there will be no picture: {why}, and run the same command again", "yellow")
 
     def write(self, survey: "Survey") -> None:
         """Write the image, pictures and the report, and seal them."""

@@ -1,0 +1,87 @@
+"""The beginning of a run, of whatever kind: its directory, its cluster, what is told first, and what shots may keep."""
+
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from forebay.cuda.available import gpu_count
+from forebay.report.console import say
+from forebay.tier.capacity import host_capacity
+from forebay.units import Budget
+from forebay.wave.advice import WaveWarning
+from forebay.wave.job.checks import sampled
+from forebay.wave.job.job import Job
+from forebay.wave.job.place import too_much
+from forebay.wave.job.prepare import prepare
+from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.shots.here import shots_here
+from forebay.wave.job.workspace import Workspace
+
+if TYPE_CHECKING:  # Dask is optional
+    from forebay.wave.job.shots.cluster import ShotCluster
+
+
+@contextmanager
+def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Workspace, "ShotCluster | None"]]:
+    """Prepare a job and begin a run: yield its workspace, and the cluster that computes its shots, if any.
+
+    What was damaged is added to `damage`, for the caller to tell.
+    """
+    with ExitStack() as opened:
+        client, gpus = None, gpu_count()
+        if job.run.scheduler:
+            from forebay.wave.job.shots.cluster import existing
+
+            client = opened.enter_context(existing(job.run))
+            gpus = client.gpus()
+        with console.status("preparing the model"):
+            workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
+        described = workspace.described
+        samples = len(workspace.wavelet) - described.lead
+        say(console, f"shots: {sampled(workspace.geometry, samples, described.sampling)}; "
+                     f"{workspace.geometry.extents()}")  # fmt: skip
+        if job.run.workers:
+            from forebay.wave.job.shots.cluster import local
+
+            client = opened.enter_context(local(job.run, described.device, workspace.drafts))
+        yield workspace, client
+
+
+def tell_notes(console: Console, notes: list[str]) -> None:
+    """Say what was damaged, and what the job might do better; by a warning where there is no console."""
+    for note in notes:
+        if console.quiet:
+            warnings.warn(note, WaveWarning, stacklevel=4)
+        else:
+            say(console, note, "yellow")
+
+
+def compute_shots(
+    workspace: Workspace, client: "ShotCluster | None", todo: list[int], bars: ProgressBars, console: Console
+) -> dict[int, str]:
+    """Do the work on shots, here or on a cluster, and tell which failed and why."""
+    if not todo:  # what is finished keeps its plan, however little memory there is now
+        return {}
+    budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
+    _settle(workspace, budget, console)
+    return shots_here(workspace, todo, bars) if client is None else client.shots(workspace, todo, budget, bars)
+
+
+def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:
+    """Drop a plan that was made for another budget, or where there was more memory."""
+    plan, told = workspace.plan(), workspace.described.job.memory.budget
+    if plan is None:
+        return
+    reason = too_much(plan, budget)
+    reason = reason and f"takes {reason}"
+    if told is not None and not reason:
+        # Where the job leaves the device open, the plan has half of what was free on it.
+        tiers = [tier for tier in plan.budget.tiers if tier in told.tiers or tier != "device"]
+        made = {tier: plan.budget[tier] for tier in tiers}
+        reason = "" if made == {tier: told[tier] for tier in told.tiers} else f"was made for {plan.budget}"
+    if reason:
+        say(console, f"the plan of an earlier run {reason}: another one is made")
+        workspace.forget_plan()
