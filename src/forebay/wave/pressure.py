@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError
 from forebay.wave.earth.arrays import returned
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
@@ -58,6 +59,14 @@ class PressureWaves(Physics):
     order: int
     rows: Rows
     """how the rows of fields lie in memory"""
+
+    @staticmethod
+    def check_images(names: Sequence[str]) -> None:
+        """Refuse all but the one image of acoustic waves."""
+        if tuple(names) != ("pp",):
+            raise WaveError(
+                f"images={names!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
+            )
 
     @staticmethod
     def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:

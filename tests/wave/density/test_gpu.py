@@ -236,7 +236,8 @@ def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
 def test_the_source_compiles(axes, radius):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
     try:
-        code = compile_only(density_gpu.SOURCE, "sm_90", fmad=False, defines={"AXES": axes, "RADIUS": radius})
+        block = {"BLOCK_X": 32, "BLOCK_Y": 8 if axes == 3 else 1}
+        code = compile_only(density_gpu.SOURCE, "sm_90", fmad=False, defines={"AXES": axes, "RADIUS": radius} | block)
     except DeviceError as error:
         pytest.skip(str(error))
-    assert all(name in code for name in (b"remember", b"remember_back", b"advance", b"retreat", b"sense"))
+    assert all(name in code for name in (b"remember", b"advance", b"retreat", b"sense"))

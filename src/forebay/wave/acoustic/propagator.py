@@ -135,14 +135,6 @@ class Acoustic(PressureWaves):
         return resolving(lambda angles: np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)))
 
     @staticmethod
-    def check_images(names: Sequence[str]) -> None:
-        """Refuse all but the one image of acoustic waves."""
-        if tuple(names) != ("pp",):
-            raise WaveError(
-                f"images={names!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
-            )
-
-    @staticmethod
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the pressure, the one before it, and what layers remember."""
         remembered = layers_of(grid, order // 2, Rows(), 1.0, 1.0).size

@@ -14,28 +14,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
-from forebay.wave.density.kernels import MEMORY
 from forebay.wave.earth.grid import Grid
 from forebay.wave.elastic.stencil import first_derivative
-from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.jit import jit, prange, writable
 from forebay.wave.kernels.subnormal import flush, restore
 
 TILE_Z, TILE_Y = 32, 8
 """Planes and rows of a tile."""
-ROWS = 32
-"""Rows whose memory a thread takes further at a time."""
 
-(
-    STRIDE,  # rows from a point to the next along the axis
-    FIRST,  # point that is computed, and one past the last
-    LAST,
-    PSI,  # first row of what is remembered at half points, and at whole ones
-    ZETA,
-    ACROSS,  # rows from the memory of a point to that of the next along the axis
-    COUNT,  # points of both layers
-) = range(7)
-"""Columns of the table about axes."""
+STRIDE, FIRST, LAST, PSI, ZETA, ACROSS, COUNT = range(7)
+"""Columns of the table of axes across rows: rows from a point to the next, the first point that is computed and one
+past the last, the first rows of psi and of zeta in the memory, rows there from a point to the next, and its points."""
 AXIS, ROW, KEPT, PLACE = range(4)
 """Columns of the table of rows in layers: their axis, which they are of a field and of a memory, and along the axis."""
 
@@ -79,12 +68,11 @@ def remember(radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> A
                 for x in range(radius, wide - radius):
                     kept[x] = b[axis, 1, place] * kept[x] + gain / (rho[row, x] + rho[row + stride, x]) * line[x]
                 restore(setting)
-        for tile in prange((p.shape[0] + ROWS - 1) // ROWS):
+        for tile in prange((p.shape[0] + TILE_Z - 1) // TILE_Z):
             setting = flush()
             here = np.empty(wide, p.dtype)
-            for row in range(tile * ROWS, min((tile + 1) * ROWS, p.shape[0])):
-                for x in range(wide):
-                    here[x] = p[row, x]
+            for row in range(tile * TILE_Z, min((tile + 1) * TILE_Z, p.shape[0])):
+                here[:] = p[row]
                 if back:
                     for m in range(len(columns)):
                         x = columns[m]
@@ -167,8 +155,7 @@ def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: 
                     row = z * rows + y
                     now, weights, new, strength, seen = p[row], rho[row], old[row], stiff[row], other[row]
                     # Fluxes along the row.
-                    for x in range(wide):
-                        here[x] = now[x]
+                    here[:] = now
                     if back:
                         for m in range(len(columns)):
                             here[columns[m]] += zeta_x[row, m]
@@ -194,14 +181,13 @@ def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: 
                     for axis in range(last):
                         slope[:] = zero
                         for k in range(radius):
+                            weight = c[k] * w[axis] * half
                             after, before = beside[y - y_0 + radius + k], beside[y - y_0 + radius - 1 - k]
                             if axis == 0:
                                 after = ring[(z + k) % both * TILE_Y + y - y_0]
                                 before = ring[(z + both - 1 - k) % both * TILE_Y + y - y_0]
                             for x in range(width):
-                                slope[x] += c[k] * (after[x + radius] - before[x + radius])
-                        for x in range(width):
-                            slope[x] *= w[axis] * half
+                                slope[x] += weight * (after[x + radius] - before[x + radius])
                         place = y if axis else z
                         if not back and where[axis, place] >= 0:
                             base = z * about[1, COUNT] if axis else y
@@ -259,31 +245,29 @@ class DensityCpuKernels(CpuKernels):
         for step in steps:
             if hears is not None:
                 propagator.record(state, hears[0], hears[1][step])
-            state = self._step(propagator, state, senders.points, sent[step], senders.factors, back=False)
+            state = self._step(propagator, state, senders, sent[step], back=False)
         return state
 
-    def run_back(  # type: ignore[override]  # a gradient is added up by `sense`
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], image: Imaging | None
+    def run_back(  # type: ignore[override]  # images are made by the propagator, and gradients by `sense`
+        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int]
     ) -> Any:
-        """Take the adjoint's state back through steps, in place, and make an image of the last one."""
+        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
         for step in steps:
-            state = self._step(propagator, state, senders.points, sent[step], senders.back, back=True)
-        if image is not None:
-            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
+            state = self._step(propagator, state, senders, sent[step], back=True)
         return state
 
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the medium, of the pressure before that step."""
-        fields = state["p_old"], sums["stiffness"], sums["density"]
-        self._sweep(propagator, fields, state.get("pml"), writable(record), factor, back=True, sense=True)
+        fields, other = (state["p_old"], sums["stiffness"], sums["density"]), writable(record)
+        self._sweep(propagator, fields, state.get("pml"), other, factor, back=True, sense=True)
 
-    def _step(self, propagator: Any, state: Any, points: Any, values: Any, factors: Any, back: bool) -> Any:
+    def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> Any:
         p, old, pml = state["p"], state["p_old"], state.get("pml")
         if pml is not None:
-            fields = self._rows(p), self._rows(propagator.density), *self._memory(propagator, pml)
+            fields = self._rows(propagator, pml, p, propagator.density)
             remember(self.radius, self.dtype, back, p.size >= MANY)(*fields, *self._tables_of(propagator).values())
         self._sweep(propagator, (p, old, propagator.stiffness), pml, p, 0.0, back=back, sense=False)
-        self.scatter(old, points, values, factors)
+        self.scatter(old, senders.points, values, senders.factors)
         if propagator.model.grid.free_surface:
             self.mirror(old)
         return state | {"p": old, "p_old": p}
@@ -291,23 +275,20 @@ class DensityCpuKernels(CpuKernels):
     def _sweep(
         self, propagator: Any, fields: Any, pml: Any, other: Any, factor: float, *, back: bool, sense: bool
     ) -> None:
-        rows = (self._rows(field) for field in (*fields, propagator.density))
-        memory = self._memory(propagator, np.zeros(0, self.dtype) if pml is None else pml)
+        rows = self._rows(propagator, np.zeros(0, self.dtype) if pml is None else pml, *fields, propagator.density)
         how = (table for name, table in self._tables_of(propagator).items() if name != "jobs")
-        loop = sweep(self.radius, self.dtype, back, sense, other.size >= MANY)
-        surface = propagator.model.grid.free_surface
-        loop(*rows, *memory, *how, len(other), surface, self._rows(other), self.dtype.type(factor))
+        loop, surface = (
+            sweep(self.radius, self.dtype, back, sense, other.size >= MANY),
+            propagator.model.grid.free_surface,
+        )
+        loop(*rows, *how, len(other), surface, other.reshape(-1, other.shape[-1]), self.dtype.type(factor))
 
     @staticmethod
-    def _rows(field: NDArray[Any]) -> NDArray[Any]:
-        return field.reshape(-1, field.shape[-1])
-
-    def _memory(self, propagator: Any, pml: NDArray[Any]) -> tuple[Any, Any]:
-        """Return what layers across rows remember, as rows, and psi and zeta of those along rows."""
-        layers = propagator.layers
-        start, along = layers.offsets(MEMORY)[-2], layers.shape(layers.ndim - 1)
-        fields = int(np.prod(along[:-1]))
-        return pml[:start].reshape(-1, layers.fields[-1]), pml[start:].reshape(MEMORY, fields, along[-1])
+    def _rows(propagator: Any, pml: NDArray[Any], *fields: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return fields as rows, with what layers across rows remember, and psi and zeta of those along rows."""
+        start, (*across, along) = propagator.offsets[-2], propagator.layers.shape(propagator.layers.ndim - 1)
+        rows = [array.reshape(-1, fields[0].shape[-1]) for array in (*fields, pml[:start])]
+        return [*rows, pml[start:].reshape(2, int(np.prod(across)), along)]
 
     def _tables_of(self, propagator: Any) -> dict[str, Any]:
         """Say where layers are, and what a thread needs of each axis, once."""
@@ -328,11 +309,10 @@ class DensityCpuKernels(CpuKernels):
                     kept = where[axis, place] * across + line * (len(inside) if axis else 1)
                     row = line * rows + place if axis else place * rows + line
                     jobs.append(np.stack([np.full_like(row, axis), row, kept, place], axis=1))
-                    base += MEMORY * len(inside) * len(lines)
+                    base += 2 * len(inside) * len(lines)
             a, b = (np.zeros((layers.ndim, 2, max(fields)), self.dtype) for _ in range(2))
             for axis, count in enumerate(fields):
                 a[axis, :, :count], b[axis, :, :count] = layers.a[axis], layers.b[axis]
-            w = np.array([2 / step for step in spacing], self.dtype)
-            tables = {"about": about, "jobs": np.concatenate(jobs), "where": where, "columns": inside}
-            self._prepared = tables | {"a": a, "b": b, "w": w}
+            self._prepared = {"about": about, "jobs": np.concatenate(jobs), "where": where, "columns": inside}
+            self._prepared |= {"a": a, "b": b, "w": np.array([2 / step for step in spacing], self.dtype)}
         return self._prepared

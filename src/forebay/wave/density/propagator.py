@@ -10,23 +10,20 @@ ones (see `elastic.layers`): psi = beta psi + a F for a flux F = b D p, and zeta
 
 The state is the two fields p and p_old, and the memory of the layers. So a step reads p, p_old and both arrays of the
 medium and writes one field, 20 bytes a point in float32, and a record is one field. Velocities and pressure on
-staggered grids would compute the same numbers from 11 fields a step in two dimensions and 14 in three, and keep three
-or four in a state.
+staggered grids would give the same numbers, but move 11 or 14 fields a step, and keep three or four in a state.
 
-The adjoint carries q = rho (v dt)^2 times the derivatives with respect to p. Since b and S are diagonal and E is the
-negative transpose of D, its step is E S b D S q in the place of S E S b D p: at whole points layers then remember what
-is differentiated, not the derivative.
+The adjoint carries q = rho (v dt)^2 times the derivatives with respect to p. Since b and S are diagonal, its step has
+E S b D S q in the place of S E S b D p: at whole points layers remember what is differentiated, not the derivative.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from forebay.errors import WaveError
-from forebay.wave.density.kernels import MEMORY, DensityKernels, kernels_of
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded
 from forebay.wave.earth.grid import Grid
@@ -36,8 +33,8 @@ from forebay.wave.elastic.layers import Layers, layers_of
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol
 from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
-from forebay.wave.physics import NOT_SCATTERED, State, register
-from forebay.wave.pressure import PressureWaves
+from forebay.wave.physics import State, register
+from forebay.wave.pressure import PressureKernels, PressureWaves
 from forebay.wave.survey.points import Points, locate
 
 
@@ -47,9 +44,19 @@ class Antenna:
 
     points: Points
     factors: Any
-    """(v dt)^2 at the touched cells"""
-    back: Any
-    """rho (v dt)^2 there, for the adjoint"""
+    """(v dt)^2 at the touched cells; rho (v dt)^2 for the adjoint"""
+    back: Any = None
+    """the same points, as the adjoint's"""
+
+
+class DensityKernels(PressureKernels, Protocol):
+    """The loops for one grid, one order and one type."""
+
+    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int]) -> Any:
+        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
+
+    def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
+        """Add what the step back that has led to a state owes to the medium, of the pressure before that step."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,14 +140,18 @@ class Density(PressureWaves):
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the pressure, the one before it, and what layers remember."""
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
-        remembered = layers_of(grid, order // 2, 1.0, 1.0, Rows()).offsets(MEMORY)[-1]
+        remembered = layers_of(grid, order // 2, 1.0, 1.0, Rows()).offsets(2)[-1]
         return shapes | {"pml": (remembered,)} if remembered else shapes
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
-        remembered = self.layers.offsets(MEMORY)[-1]
         state = {name: self.kernels.zeros(self.density.shape) for name in ("p", "p_old")}
-        return state | {"pml": self.kernels.zeros((remembered,))} if remembered else state
+        return state | {"pml": self.kernels.zeros((self.offsets[-1],))} if self.offsets[-1] else state
+
+    @property
+    def offsets(self) -> tuple[int, ...]:
+        """Where the memory of each axis begins, psi and then as many values of zeta, and where all of it ends."""
+        return self.layers.offsets(2)
 
     def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
         """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
@@ -149,17 +160,18 @@ class Density(PressureWaves):
         width = self.model.grid.fields(self.halo)[-1]
         points = self.rows.moved(locate(positions, self.model.grid, self.halo), width).moved(self.kernels.put)
         strength = self.stiffness.reshape(-1)[points.touched]
-        return Antenna(points, strength / self.density.reshape(-1)[points.touched], strength)
+        light = strength / self.density.reshape(-1)[points.touched]
+        return Antenna(points, light, Antenna(points, strength))
 
     def retreat(
         self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
     ) -> State:
         """Take the adjoint's state back through steps; make an image of the last one."""
-        return dict(self.kernels.run_back(self, state, senders, sent, steps, image))
-
-    def scatterers(self, change: Any, parameter: str) -> Any:
-        """Refuse Born modelling."""
-        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel")
+        state = dict(self.kernels.run_back(self, state, senders.back, sent, steps))
+        if image is not None:
+            newest = self.kernels.crop(state["p"])
+            self.kernels.correlate(image.image, image.illumination, image.record, newest, image.factor)
+        return state
 
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sums of what all steps owe to the logarithm of the stiffness, and to the density of fluxes."""
@@ -194,10 +206,20 @@ class Density(PressureWaves):
             return [2 * owed / speed, owed / heavy + of_density[planes]]
 
         slopes = folded(self.model.grid, self.halo, part, self.kernels.dtype)
-        return {name: returned(slope, self.model.velocity) for name, slope in zip(NAMES, slopes, strict=True)}
+        return dict(zip(("velocity", "density"), (returned(each, self.model.velocity) for each in slopes), strict=True))
 
 
-NAMES = ("velocity", "density")
-"""What the model is differentiated with respect to."""
+def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> DensityKernels:
+    """Choose the kernels by where the arrays of a model are."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    if not isinstance(array, np.ndarray):
+        from forebay.wave.density.gpu import DensityGpuKernels  # it needs a GPU
+
+        return DensityGpuKernels(grid, radius, dtype)
+    from forebay.wave.density.cpu import DensityCpuKernels  # compiled when it is needed
+
+    return DensityCpuKernels(grid, radius, dtype)
+
 
 register(DensityModel, Density)

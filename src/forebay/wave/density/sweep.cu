@@ -5,26 +5,13 @@
 // cache. Layers take psi, and on the way back zeta, further in launches of their own, which have a thread for each value
 // of the memory: so fluxes that several thread blocks compute find it as it is to be.
 //
-// Fields are float32 with rows of some pitch. Outside of the computed points a field is zero, but above a free surface.
-
-#ifndef AXES
-#define AXES 3
-#endif
-#ifndef RADIUS  // of the stencil
-#define RADIUS 4
-#endif
-#ifndef BLOCK_X  // threads of a thread block along rows
-#define BLOCK_X 32
-#endif
-#ifndef BLOCK_Y  // and across them, in three dimensions
-#define BLOCK_Y 8
-#endif
+// AXES and RADIUS, of the stencil, are defined from outside, and so are BLOCK_X and BLOCK_Y: threads of a thread block
+// along rows, and across them in three dimensions.
 
 typedef unsigned int u32;
 typedef long long i64;
 
 constexpr int BOTH = 2 * RADIUS, LAST = AXES - 1;
-
 struct Stencil {
     float c[RADIUS];
 };
@@ -97,8 +84,8 @@ __device__ inline Grid grid_of(const u32* __restrict__ table, const float* __res
 }
 
 // Give the sum of differences of a field around the half point after a point, with zeta where it is differentiated too.
-template <int AXIS, bool BACK>
-__device__ inline float difference(const Grid& g, const float* __restrict__ p, int k, int j, int i) {
+template <int AXIS>
+__device__ inline float difference(const Grid& g, const float* __restrict__ p, int k, int j, int i, bool back) {
     const Axis& axis = g.axes[AXIS];
     const i64 stride = g.stride<AXIS>();
     const int place = AXIS == 0 ? k : AXIS == 1 ? i : j;
@@ -108,7 +95,7 @@ __device__ inline float difference(const Grid& g, const float* __restrict__ p, i
     for (int n = 0; n < RADIUS; ++n) {
         total = fmaf(S.c[n], __ldg(p + (1 + n) * stride) - __ldg(p - n * stride), total);
     }
-    if (BACK && (place + RADIUS >= axis.high || place - RADIUS < axis.low)) {
+    if (back && (place + RADIUS >= axis.high || place - RADIUS < axis.low)) {
         for (int n = 1 - RADIUS; n <= RADIUS; ++n) {
             if (!axis.layered(place + n)) continue;
             const i64 at = g.memory<AXIS>(k + (AXIS == 0) * n, j + (AXIS == 2) * n, i + (AXIS == 1) * n);
@@ -119,20 +106,20 @@ __device__ inline float difference(const Grid& g, const float* __restrict__ p, i
 }
 
 // Give the flux there, without what layers remember; there is none out of the computed points.
-template <int AXIS, bool BACK>
+template <int AXIS>
 __device__ inline float plain(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, int k, int j,
-                              int i) {
+                              int i, bool back = false) {
     if (!g.axes[AXIS].crossed(AXIS == 0 ? k : AXIS == 1 ? i : j)) return 0;
     const i64 at = g.cell(k, j, i);
     const float light = g.axes[AXIS].w / (__ldg(rho + at) + __ldg(rho + at + g.stride<AXIS>()));
-    return light * difference<AXIS, BACK>(g, p, k, j, i);
+    return light * difference<AXIS>(g, p, k, j, i, back);
 }
 
 // Give the flux there as layers leave it.
-template <int AXIS, bool BACK>
+template <int AXIS>
 __device__ inline float flux(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, int k, int j,
-                             int i) {
-    const float value = plain<AXIS, BACK>(g, p, rho, k, j, i);
+                             int i, bool back) {
+    const float value = plain<AXIS>(g, p, rho, k, j, i, back);
     const bool layered = g.axes[AXIS].layered(AXIS == 0 ? k : AXIS == 1 ? i : j);
     return layered ? value + g.axes[AXIS].psi[g.memory<AXIS>(k, j, i)] : value;
 }
@@ -161,7 +148,7 @@ __device__ inline void sweep(const Grid& g, const float* __restrict__ p, float* 
     const bool in_rows = AXES == 2 || j < g.rows - RADIUS, in_columns = i < g.axes[1].last;
     const int begin = RADIUS + blockIdx.z * chunk, end = min(begin + chunk, g.planes - RADIUS);
     const auto flux_down = [&](int k) {
-        return in_rows && in_columns ? flux<0, BACK>(g, p, rho, mirrored && k < RADIUS ? BOTH - 1 - k : k, j, i) : 0;
+        return in_rows && in_columns ? flux<0>(g, p, rho, mirrored && k < RADIUS ? BOTH - 1 - k : k, j, i, BACK) : 0;
     };
     float down[BOTH];  // the fluxes from k - RADIUS to k + RADIUS - 1
 #pragma unroll
@@ -172,10 +159,10 @@ __device__ inline void sweep(const Grid& g, const float* __restrict__ p, float* 
         down[BOTH - 1] = flux_down(k + RADIUS - 1);
         __syncthreads();
         for (int n = t_x; n < BLOCK_X + BOTH - 1; n += BLOCK_X) {
-            along[t_y][n] = in_rows ? flux<1, BACK>(g, p, rho, k, j, i_0 - RADIUS + n) : 0;
+            along[t_y][n] = in_rows ? flux<1>(g, p, rho, k, j, i_0 - RADIUS + n, BACK) : 0;
         }
         for (int n = t_y; AXES == 3 && n < BLOCK_Y + BOTH - 1; n += BLOCK_Y) {
-            across[n][t_x] = in_columns ? flux<LAST, BACK>(g, p, rho, k, j_0 - RADIUS + n, i) : 0;
+            across[n][t_x] = in_columns ? flux<LAST>(g, p, rho, k, j_0 - RADIUS + n, i, BACK) : 0;
         }
         __syncthreads();
         if (!in_rows || !in_columns) continue;
@@ -194,13 +181,13 @@ __device__ inline void sweep(const Grid& g, const float* __restrict__ p, float* 
         const float out = x + z + y;
         const i64 here = g.cell(k, j, i);
         if (SENSE) {
-            float share = down[RADIUS] * plain<0, false>(g, other, rho, k, j, i);
-            share = fmaf(down[RADIUS - 1], plain<0, false>(g, other, rho, k - 1, j, i), share);
-            share = fmaf(along[t_y][t_x + RADIUS], plain<1, false>(g, other, rho, k, j, i), share);
-            share = fmaf(along[t_y][t_x + RADIUS - 1], plain<1, false>(g, other, rho, k, j, i - 1), share);
+            float share = down[RADIUS] * plain<0>(g, other, rho, k, j, i);
+            share = fmaf(down[RADIUS - 1], plain<0>(g, other, rho, k - 1, j, i), share);
+            share = fmaf(along[t_y][t_x + RADIUS], plain<1>(g, other, rho, k, j, i), share);
+            share = fmaf(along[t_y][t_x + RADIUS - 1], plain<1>(g, other, rho, k, j, i - 1), share);
             if (AXES == 3) {
-                share = fmaf(across[t_y + RADIUS][t_x], plain<LAST, false>(g, other, rho, k, j, i), share);
-                share = fmaf(across[t_y + RADIUS - 1][t_x], plain<LAST, false>(g, other, rho, k, j - 1, i), share);
+                share = fmaf(across[t_y + RADIUS][t_x], plain<LAST>(g, other, rho, k, j, i), share);
+                share = fmaf(across[t_y + RADIUS - 1][t_x], plain<LAST>(g, other, rho, k, j - 1, i), share);
             }
             old[here] = fmaf(factor * other[here], out, old[here]);
             stiff[here] = fmaf(0.5f * factor, share, stiff[here]);
@@ -213,9 +200,9 @@ __device__ inline void sweep(const Grid& g, const float* __restrict__ p, float* 
 }
 
 // Take a value of an axis's memory further: zeta of the field, or else psi of the flux.
-template <int AXIS, bool BACK>
+template <int AXIS>
 __device__ inline void recall(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, u32 number,
-                              int whole) {
+                              int back, int whole) {
     const Axis& axis = g.axes[AXIS];
     const u32 width = AXIS == 1 ? axis.count() : g.pitch, height = AXIS == 2 ? axis.count() : g.rows;
     int i = number % width, j = number / width % height, k = number / width / height;
@@ -227,7 +214,7 @@ __device__ inline void recall(const Grid& g, const float* __restrict__ p, const 
         stretched<AXIS>(g, p[g.cell(k, j, i)], k, j, i);
     } else {
         float& psi = axis.psi[g.memory<AXIS>(k, j, i)];
-        psi = fmaf(axis.half_b[place], psi, axis.half_a[place] * plain<AXIS, BACK>(g, p, rho, k, j, i));
+        psi = fmaf(axis.half_b[place], psi, axis.half_a[place] * plain<AXIS>(g, p, rho, k, j, i, back));
     }
 }
 
@@ -239,21 +226,12 @@ __device__ inline void recall(const Grid& g, const float* __restrict__ p, const 
         int mirrored, int chunk
 
 // A thread a value, a row of thread blocks an axis.
-template <bool BACK>
-__device__ inline void recall_all(ARGUMENTS, int whole) {
+extern "C" __global__ void remember(ARGUMENTS, int back, int whole) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const u32 number = blockIdx.x * blockDim.x + threadIdx.x;
-    if (blockIdx.y == 0) return recall<0, BACK>(g, p, rho, number, whole);
-    if (blockIdx.y == 1) return recall<1, BACK>(g, p, rho, number, whole);
-    recall<LAST, BACK>(g, p, rho, number, whole);
-}
-
-extern "C" __global__ void remember(ARGUMENTS, int whole) {
-    recall_all<false>(table, ab, pml, w_z, w_x, w_y, p, rho, whole);
-}
-
-extern "C" __global__ void remember_back(ARGUMENTS, int whole) {
-    recall_all<true>(table, ab, pml, w_z, w_x, w_y, p, rho, whole);
+    if (blockIdx.y == 0) return recall<0>(g, p, rho, number, back, whole);
+    if (blockIdx.y == 1) return recall<1>(g, p, rho, number, back, whole);
+    recall<LAST>(g, p, rho, number, back, whole);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) advance(SWEPT) {
