@@ -39,7 +39,7 @@ from forebay.wave.survey.points import Points, locate
 
 
 @dataclass(frozen=True, eq=False)
-class Antenna:
+class DensityAntenna:
     """Points bound to a propagator: where values enter a field, and by which factors."""
 
     points: Points
@@ -153,7 +153,7 @@ class Density(PressureWaves):
         """Where the memory of each axis begins, psi and then as many values of zeta, and where all of it ends."""
         return self.layers.offsets(2)
 
-    def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
+    def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> DensityAntenna:
         """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
         for kind in {*kinds} - {"explosion", "pressure"}:
             raise WaveError(f"{kind!r} in a fluid, which knows explosions and pressure: take an ElasticModel")
@@ -161,10 +161,10 @@ class Density(PressureWaves):
         points = self.rows.moved(locate(positions, self.model.grid, self.halo), width).moved(self.kernels.put)
         strength = self.stiffness.reshape(-1)[points.touched]
         light = strength / self.density.reshape(-1)[points.touched]
-        return Antenna(points, light, Antenna(points, strength))
+        return DensityAntenna(points, light, DensityAntenna(points, strength))
 
     def retreat(
-        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
+        self, state: State, senders: DensityAntenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
     ) -> State:
         """Take the adjoint's state back through steps; make an image of the last one."""
         state = dict(self.kernels.run_back(self, state, senders.back, sent, steps))
