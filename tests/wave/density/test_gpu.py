@@ -25,10 +25,10 @@ TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
 TWINS = [
     ("2-D", False, 8),
-    ("3-D", True, 8),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("3-D", True, 8),
             ("2-D", True, 8),
             ("3-D", False, 8),
             ("2-D", False, 4),
@@ -156,6 +156,7 @@ def seen():
     return model, shot.with_data(simulate(shot, DensityModel(0.97 * model.velocity, model.density, model.grid)))
 
 
+@pytest.mark.slow
 def test_images_are_those_of_the_cpu(there, seen):
     model, shot = seen
     expected, found = (migrate(shot, one, every=4, budget="64MB") for one in (model, there(model)))

@@ -55,14 +55,15 @@ class DensityGpuKernels(GpuKernels):
         layers, points = self._launch(propagator, "remember"), self._points(senders, listeners)
         sweep = self._launch(propagator, "retreat" if back else "advance")
         p, old, pml = (address(state[name]) if name in state else 0 for name in ("p", "p_old", "pml"))
+        values, row = address(sent), sent.itemsize * sent.shape[1]
+        out, across = (0, 0) if heard is None else (address(heard), heard.itemsize * heard.shape[1])
         for step in steps:
             for whole in range(int(back), -1, -1) if pml else ():
                 layers.set(p=p, pml=pml, back=int(back), whole=whole)
                 layers(stream)
             sweep.set(p=p, old=old, pml=pml)
             sweep(stream)
-            out = 0 if heard is None else address(heard[step])
-            points.set(field=old, values=address(sent[step]), heard=p, out=out)
+            points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
             points(stream)
             p, old = old, p
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state

@@ -12,9 +12,7 @@ typedef unsigned int u32;
 typedef long long i64;
 
 constexpr int BOTH = 2 * RADIUS, LAST = AXES - 1;
-struct Stencil {
-    float c[RADIUS];
-};
+struct Stencil { float c[RADIUS]; };
 
 // The weights of the staggered first derivative, rounded as they are in the loops of a CPU.
 __device__ constexpr Stencil first_derivative() {
