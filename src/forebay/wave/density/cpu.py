@@ -34,7 +34,7 @@ def remember(radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> A
     """Compile what layers do before a sweep: zeta of what is differentiated on the way back, then psi of fluxes."""
     c, zero = tuple(dtype.type(weight) for weight in first_derivative(2 * radius)), dtype.type(0)
 
-    @jit(parallel=parallel)
+    @jit(parallel=parallel, lone=True)
     def layers(
         p: Any, rho: Any, memory: Any, along: Any, about: Any, jobs: Any, where: Any, columns: Any, a: Any, b: Any,
         w: Any
@@ -100,7 +100,7 @@ def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: 
     c = tuple(dtype.type(weight) for weight in first_derivative(2 * radius))
     both, zero, half = 2 * radius, dtype.type(0), dtype.type(0.5)
 
-    @jit(parallel=parallel)
+    @jit(parallel=parallel, lone=True)
     def tiles(
         p: Any, old: Any, stiff: Any, rho: Any, memory: Any, along: Any, about: Any, where: Any, columns: Any, a: Any,
         b: Any, w: Any, count: Any, surface: Any, other: Any, factor: Any
