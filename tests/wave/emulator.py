@@ -149,7 +149,7 @@ class Emulator:
         self.launches = []
 
     def kernel(self, source, name, defines, shared=0):
-        together = name == "points" or source.name == "volume.cu"
+        together = name == "points" or source.name in ("volume.cu", "sweep.cu")
         return name, together, getattr(library(source, tuple(sorted(defines.items()))), f"launch_{name}")
 
     def address(self, array):

@@ -5,8 +5,10 @@ from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
 from forebay.wave.born import born as born
 from forebay.wave.born import jacobian as jacobian
+from forebay.wave.density.propagator import Density as Density
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
+from forebay.wave.earth.model import DensityModel as DensityModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
 from forebay.wave.elastic.physics import Elastic as Elastic

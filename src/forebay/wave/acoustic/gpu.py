@@ -145,6 +145,14 @@ class GpuKernels:
     def _slots(self) -> int:
         return self.device.multiprocessors * self.variant.blocks
 
+    def _points(self, senders: Any, listeners: Any) -> Launch:
+        """Return what sends and hears for a pair of antennas, prepared once."""
+        key = id(senders), id(listeners)
+        if key not in self._listening:
+            launch = self._points_of(senders.points, senders.factors, listeners and listeners.points)
+            self._listening[key] = senders, listeners, launch  # kept, so that nothing else gets their number
+        return self._listening[key][2]
+
     def _points_of(self, senders: Points | None, factors: Any, listeners: Points | None) -> Launch:
         cells = len(senders.touched) if senders else 0
         sending, count = -(-cells // THREADS), listeners.count if listeners else 0
@@ -276,14 +284,6 @@ class AcousticGpuKernels(GpuKernels, ABC):
     @abstractmethod
     def _after_sensing(self, propagator: Any, sensing: Sensing, p: int) -> None:
         """Do what the step has left of it, whose field was `p`."""
-
-    def _points(self, senders: Any, listeners: Any) -> Launch:
-        """Return what sends and hears for a pair of antennas, prepared once."""
-        key = id(senders), id(listeners)
-        if key not in self._listening:
-            launch = self._points_of(senders.points, senders.factors, listeners and listeners.points)
-            self._listening[key] = senders, listeners, launch  # kept, so that nothing else gets their number
-        return self._listening[key][2]
 
 
 def record_of(image: Imaging) -> dict[str, Any]:

@@ -10,37 +10,15 @@ from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.arrays import computable
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging, Sensing
-from forebay.wave.kernels.rows import Rows
-from forebay.wave.physics import Kernels, State
-from forebay.wave.survey.points import Points
+from forebay.wave.physics import State
+from forebay.wave.pressure import PressureKernels
 
 
-class AcousticKernels(Kernels, Protocol):
+class AcousticKernels(PressureKernels, Protocol):
     """The loops for one grid, one order and one type."""
 
-    rows: Rows
-    """how the rows of fields lie in memory"""
     window: tuple[slice, ...]
     """the part of the fields that records and images cover"""
-    lead: tuple[int, ...]
-    """the axis that all arrays of a batch begin with, as many as there are shots; empty for a shot alone"""
-
-    def run_forward(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
-    ) -> Any:
-        """Advance a state by several steps, sending and hearing a row of values in each.
-
-        Parameters
-        ----------
-        propagator
-            Whose model it is.
-        senders, sent
-            An antenna, and what it sends: one row for every step.
-        steps
-            The rows in the order in which they are sent and heard.
-        hears
-            An antenna and the array that is to hold what it hears, or None for either.
-        """
 
     def run_back(
         self,
@@ -66,20 +44,8 @@ class AcousticKernels(Kernels, Protocol):
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface."""
 
-    def gather(self, p: Any, points: Points, out: Any) -> None:
-        """Read a field at points."""
-
-    def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
-        """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
-
     def changes(self, layers: AcousticLayers) -> int:
         """Return how many values layers put somewhere in a step, for a stencil or a gradient."""
-
-    def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
-        """Add p q to an image and p p to its illumination, both times a factor."""
-
-    def crop(self, p: Any) -> Any:
-        """Return what records and images cover of a field."""
 
 
 def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:

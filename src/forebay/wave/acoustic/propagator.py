@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
@@ -29,10 +28,9 @@ from forebay.wave.earth.stability import check_dt, resolving
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
-from forebay.wave.physics import Condition, Images, Physics, State, register
+from forebay.wave.physics import State, register
+from forebay.wave.pressure import PressureWaves
 from forebay.wave.survey.points import Points, follow, locate
-from forebay.wave.survey.shot import Shot
-from forebay.wave.survey.wavelet import time_derivative
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +43,7 @@ class Antenna:
 
 
 @dataclass(frozen=True, eq=False)
-class Acoustic(Physics):
+class Acoustic(PressureWaves):
     """Carries pressure through a model in steps of `dt`; refuses an unstable one.
 
     Examples
@@ -137,44 +135,11 @@ class Acoustic(Physics):
         return resolving(lambda angles: np.sqrt(np.maximum(-symbol(second_derivative(order), angles), 0)))
 
     @staticmethod
-    def check_images(names: Sequence[str]) -> None:
-        """Refuse all but the one image of acoustic waves."""
-        if tuple(names) != ("pp",):
-            raise WaveError(
-                f"images={names!r} of an acoustic model, which has one: leave it out, or give an ElasticModel"
-            )
-
-    @staticmethod
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the pressure, the one before it, and what layers remember."""
         remembered = layers_of(grid, order // 2, Rows(), 1.0, 1.0).size
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
         return shapes | {"pml": (remembered,)} if remembered else shapes
-
-    @staticmethod
-    def record_fields(ndim: int, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the name of the pressure, which the one image needs."""
-        return ("p",)
-
-    @property
-    def halo(self) -> int:
-        """Points around the fields that only stencils read."""
-        return self.order // 2
-
-    @property
-    def inside(self) -> tuple[slice, ...]:
-        """Where the model lies in the fields."""
-        return self.rows.inside(self.model.grid.inside(self.halo))
-
-    @property
-    def window(self) -> tuple[slice, ...]:
-        """The part of the fields that records and images cover: the model, in whole words of rows."""
-        return self.rows.window(self.model.grid.inside(self.halo))
-
-    def within(self, record: Any) -> Any:
-        """Return the model's part of a record or an image."""
-        shift = self.inside[-1].start - self.window[-1].start
-        return record[..., shift : shift + self.model.grid.shape[-1]]
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
@@ -182,10 +147,6 @@ class Acoustic(Physics):
         shape = *lead, *self.rows.shape(self.model.grid.fields(self.halo))
         state = {"p": self.kernels.zeros(shape), "p_old": self.kernels.zeros(shape)}
         return state | {"pml": self.kernels.zeros((*lead, self.layers.size))} if self.layers.sides else state
-
-    def pressure(self, state: State) -> Any:
-        """Return the pressure inside the model."""
-        return state["p"][(..., *self.inside)]
 
     def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
         """Bind positions, one row of coordinates each; all of them send explosions or hear pressure.
@@ -223,16 +184,6 @@ class Acoustic(Physics):
             self.kernels.mirror(p_old)
         return state | {"p": p_old, "p_old": p}
 
-    def record(self, state: State, antenna: Antenna, out: Any) -> None:
-        """Read the pressure at an antenna's points."""
-        self.kernels.gather(state["p"], antenna.points, out)
-
-    def advance(
-        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
-    ) -> State:
-        """Advance a state by several steps, sending and hearing a row of values in each."""
-        return dict(self.kernels.run_forward(self, state, senders, sent, steps, hears))
-
     def retreat(
         self,
         state: State,
@@ -254,60 +205,6 @@ class Acoustic(Physics):
     ) -> tuple[State, State]:
         """Advance a wave and what it scatters, which is heard before each step."""
         return advance_scattered(self, waves, strength, (senders, sent), steps, hears)
-
-    def adjoint_fields(self, state: State) -> Any:
-        """Return the pressure, with its layers and halo."""
-        return state["p"]
-
-    def image_sums(self, names: Sequence[str]) -> Images:
-        """Make the image of the pressure, and its illumination."""
-        return {"pp": (self.images(), self.images())}
-
-    def images(self) -> Any:
-        """Make an image in which nothing is seen yet, of what `image_record` returns."""
-        return self.kernels.zeros((*self.kernels.lead, *(side.stop - side.start for side in self.window)))
-
-    def sent_back(self, data: NDArray[Any], shot: Shot) -> NDArray[Any]:
-        """Turn sums over samples into integrals."""
-        return data * (shot.dt / self.dt)
-
-    @staticmethod
-    def in_phase(data: NDArray[Any], dt: float) -> NDArray[Any]:
-        """Return the derivative of data, backward in time.
-
-        Receivers side by side send waves that are the integral of what each of them sends, times half the velocity.
-        """
-        return -time_derivative(data, dt)
-
-    def image_record(self, state: State, names: Sequence[str] = ("pp",)) -> State:
-        """Return what an image needs of a state: the pressure inside the model, without layers and halo."""
-        return {"p": self.kernels.crop(state["p"])}
-
-    seen = image_record  # what callers have always called it
-
-    def add_image(
-        self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
-    ) -> None:
-        """Take the adjoint to the time of a record, and add the product of both pressures to the image."""
-        steps_back = adjoint.step > step
-        receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor) if steps_back else None)
-        if not steps_back:  # so no image was made on the way
-            self.kernels.correlate(*sums["pp"], record["p"], self.kernels.crop(receiver), factor)
-        if condition is not None:
-            condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
-
-    def image_arrays(self, sums: Images) -> Images:
-        """Return the model's part of the image as arrays like the model's."""
-
-        def cut(image: Any) -> Any:
-            return returned(self.within(image).copy(), self.model.velocity)
-
-        return {name: (cut(image), cut(light)) for name, (image, light) in sums.items()}
-
-    @property
-    def sensitive_fields(self) -> tuple[str, ...]:
-        """The pressure, of which a gradient makes do."""
-        return ("p",)
 
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sum over steps of what each owes to the logarithm of the squared velocity."""

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import computable
 from forebay.wave.earth.cpml import velocity_of_layers
 from forebay.wave.earth.grid import Grid
 
@@ -36,6 +37,53 @@ class AcousticModel:
         if not (self.slowest > 0 and largest < float("inf")):
             raise WaveError("velocities must be finite and above 0 everywhere")
         _check_max_vel(self.max_vel, largest)
+
+    @cached_property
+    def slowest(self) -> float:
+        """The smallest velocity."""
+        return float(self.velocity.min())
+
+    @cached_property
+    def fastest(self) -> float:
+        """The largest velocity, or `max_vel`."""
+        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
+
+    @cached_property
+    def layer_velocity(self) -> float:
+        """The velocity that absorbing layers are made for."""
+        return velocity_of_layers(self.velocity) if self.max_vel is None else float(self.max_vel)
+
+
+@dataclass(frozen=True, eq=False)
+class DensityModel:
+    """A fluid whose density varies; the kernels that serve it follow from the memory in which its arrays are.
+
+    Examples
+    --------
+    >>> shape = (50, 60)
+    >>> model = DensityModel(np.full(shape, 2000.0), np.full(shape, 1000.0), Grid(shape, 10.0), max_vel=3000.0)
+    >>> model.slowest, model.fastest, model.layer_velocity
+    (2000.0, 3000.0, 3000.0)
+    """
+
+    velocity: Any
+    """metres per second, an array of the grid's shape"""
+    density: Any
+    """likewise, in any unit: data follow from its ratios alone"""
+    grid: Grid
+    max_vel: float | None = None
+    """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
+
+    def __post_init__(self) -> None:
+        for name in ("velocity", "density"):
+            values = computable(getattr(self, name), f"a {name}")
+            if tuple(values.shape) != self.grid.shape:
+                raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
+            if not (float(values.min()) > 0 and float(values.max()) < float("inf")):
+                raise WaveError(f"{name} must be finite and above 0 everywhere")
+        if isinstance(self.velocity, np.ndarray) != isinstance(self.density, np.ndarray):
+            raise WaveError("velocity and density are not in the same memory: give both as NumPy's or both on the GPU")
+        _check_max_vel(self.max_vel, float(self.velocity.max()))
 
     @cached_property
     def slowest(self) -> float:

@@ -21,6 +21,8 @@ from forebay.wave.inversion.light import balance
 
 FIRST = 0.02
 """By which part of the values the first step may change them at most."""
+DENSITIES = ("rho", "density")
+"""Names of arrays that make no wave too short for a grid."""
 
 Arrays = dict[str, NDArray[np.float64]]
 
@@ -143,7 +145,7 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
     for name, values in arrays.items():
         moves = values[values > 0]
         least = 0.5 * float(moves.min()) if len(moves) else 0.0
-        if name != "rho":
+        if name not in DENSITIES:
             least = max(least, slowest)
         found[name] = min(least, float(moves.min(initial=np.inf))), 1.5 * float(values.max())
     given = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {next(iter(arrays)): bounds}
@@ -157,7 +159,7 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
                 f"bounds of {name} from {least:.6g} to {most:.6g}, where the model has {moves.min():.6g} to "
                 f"{moves.max():.6g}: give bounds that hold the model from which the inversion begins"
             )
-        if name != "rho" and 0 < least < slowest * (1 - 1e-9):
+        if name not in DENSITIES and 0 < least < slowest * (1 - 1e-9):
             raise WaveError(
                 f"{name} of {least:.6g} m/s makes waves that are too short for a spacing of "
                 f"{max(model.grid.spacing):.6g} m: give bounds from {math.ceil(slowest)} m/s on, lower frequencies, or "

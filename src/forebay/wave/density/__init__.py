@@ -1,0 +1,1 @@
+"""Acoustic waves in a medium of variable density."""
