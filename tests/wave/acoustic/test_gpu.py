@@ -21,7 +21,9 @@ from forebay.wave import (
     Grid,
     Loop,
     gradient,
+    largest_dt,
     migrate,
+    ricker,
     simulate,
 )
 from forebay.wave.acoustic import gpu as acoustic_gpu
@@ -104,7 +106,7 @@ def there(request, monkeypatch):
 
 def agree(one, other, tolerance=TOLERANCE):
     one, other = on_host(one), on_host(other)
-    assert one.shape == other.shape and np.isfinite(one).all()
+    assert one.shape == other.shape and np.isfinite(one).all() and other.any()
     assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
 
 
@@ -265,7 +267,8 @@ def test_gradients_are_those_of_the_cpu(there, free_surface):
 @pytest.mark.slow
 def test_gradients_in_three_dimensions(there):
     model = random_model((13, 14, 15), absorb=5)
-    shot = random_shot(model, sources=1, samples=25)
+    sent = ricker(15.0, 0.9 * largest_dt(model), 120)[:, None]
+    shot = random_shot(model, sources=1, samples=120, wavelet=sent)
     shot = shot.with_data(simulate(shot, AcousticModel(0.97 * model.velocity, model.grid)))
     expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
     agree(found.data, expected.data)
@@ -293,8 +296,10 @@ def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen
 def test_a_step_is_three_launches(monkeypatch, seen):
     model, shot = seen
     there = Emulated(monkeypatch)
-    found = migrate(shot, there(model), every=3, budget="64MB", schedule="storeall")
+    measured = migrate(shot, there(model), every=3, budget="64MB", schedule="storeall")
     launched = there.emulator.launches
+    launched.clear()  # with a plan there is nothing to rehearse
+    found = migrate(shot, there(model), every=3, plan=measured.result.plan)
     images = len(range(0, found.result.plan.steps, 3))
     assert launched.count("advance_and_image") == images <= launched.count("crop") <= images + 2
     assert launched.count("points") == launched.count("advance") + images
