@@ -112,26 +112,40 @@ def test_where_what_is_free_lies_in_several_pieces_the_one_that_is_large_enough_
     assert heap.fits(300) and heap.take(50)[0] == 950
 
 
-class Above:
+class Above(SpillingExecutor):
     """A tier in which there is room for so many bytes, above others that hold one snapshot of 200."""
 
     def __init__(self, rooms, where):
-        self.rooms, self.done, self.owned = rooms, [], "slot"
+        self.rooms, self.done = rooms, []
         self.held = [{} for _ in range(3)]
         for tier in where:
             self.held[tier][7] = SimpleNamespace(nbytes=200)
         self._make_room = lambda tier, nbytes: self.rooms[tier] >= nbytes
+        self._take = lambda tier, step, nbytes, why: (self.held[tier].update({step: f"slot in {tier}"}), [why])
         self._fetch_to = lambda *about: self.done.append(about)
         self._give_up = lambda fresh: self.done.append(fresh) or self.rooms.update({1: 200})
-        self._owned = lambda tier, step: (tier, step)
+        self._owned = lambda tier, step: SimpleNamespace(nbytes=200, tier=tier)
 
 
 @pytest.mark.parametrize("where", [(1,), (1, 2)])
 def test_what_has_no_room_above_is_decoded_from_where_snapshots_are_encoded(where):
     above = Above({0: 199}, where)
     kind = SimpleNamespace(staging=SimpleNamespace(region=Region(1000, 600), reads=["copied", "saved"]))
-    slot = SpillingExecutor._brought_up(above, kind, 7)
+    slot = above._brought_up(kind, 7)
     ((staging, step, tier, waits),) = above.done
     assert staging is slot and (step, tier) == (7, 1) and kind.staging.reads is slot.reads == []
     assert (slot.region.pointer, slot.region.nbytes, slot.offset, slot.nbytes) == (1000, 200, 0, 200)
     assert waits == [Wait("fetch: its slot is free", event) for event in ("copied", "saved")]
+
+
+def test_what_has_no_room_on_its_way_up_has_others_given_up():
+    above = Above({0: 200, 1: 199}, (2,))
+    make_room = above._make_room
+    above._make_room = lambda tier, nbytes: above.held[tier].pop(7, None) or make_room(tier, nbytes)
+    above._take = lambda tier, step, nbytes, why: (above.held[tier].update({7: above._owned(tier, 7)}), [why])
+    assert above._brought_up(None, 7).tier == 0
+    assert [each if each is None else each[1:] for each in above.done] == [
+        None,
+        (7, 2, ["fetch: its slot is free"]),
+        (7, 1, ["fetch: its slot is free"]),
+    ]

@@ -1,7 +1,9 @@
 """What a reversal is prepared with follows from what was said, and from what was not."""
 
 from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,11 +11,19 @@ import pytest
 
 import forebay as fb
 from forebay.engine import costing, online
+from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
+from forebay.engine.measure import measure_codec
 from forebay.engine.recorded import Request
-from forebay.engine.resume.files import read_arrays
-from forebay.engine.reversal import Phase
-from forebay.errors import EngineError
+from forebay.engine.resume import decision
+from forebay.engine.resume.files import read_arrays, write_arrays
+from forebay.engine.resume.ledger import Ledger
+from forebay.engine.resume.segments import _Survivor
+from forebay.engine.reversal import Phase, Reversal
+from forebay.engine.trees import flatten
+from forebay.errors import CodecError, CorruptionError, EngineError, StateError
+from forebay.machine.host import HostReversal
+from forebay.metrics import Metrics
 from forebay.planner.settings import Problem
 from tests.engine.loops import COSTS
 from tests.engine.test_packing import Greedy
@@ -70,6 +80,38 @@ def test_what_a_codec_takes_for_itself_is_known_of_states_and_of_records(record,
     assert told.worst >= worst and costs.codecs["other"] is known and told.ratio == 2.0
 
 
+def test_a_codec_is_measured_on_a_machine_that_does_not_wait(monkeypatch):
+    made = []
+    monkeypatch.setattr(costing, "measure_codec", lambda *about: made.append(about[0]) or fb.CodecCost(2.0, 1e9, 1e9))
+    loop = TimeLoop(still, STATE, 9, 1, None)
+    loop.memory = SimpleNamespace(tier="host", current=nullcontext, machine=lambda *about: about)
+    assert costing.with_codecs(loop, COSTS, [Greedy(0)], None).codecs["greedy"].ratio == 2.0
+    assert made == [(Path(), False)]
+
+
+def test_a_state_is_described_by_all_that_has_to_be_the_same():
+    described = decision._description(Layout.of({"u": np.zeros(3), "v": np.zeros((2, 3), np.float32, order="F")}))
+    assert described.startswith(
+        "NumPy float64[3], NumPy float32[2, 3] with strides [4, 8] in PyTreeSpec({'u': *, 'v': *}"
+    )
+    layout = Layout.of(STATE)
+    on_gpu = replace(layout, likenesses=(layout.likenesses[0]._replace(device=1),))
+    assert decision._description(on_gpu).startswith("NumPy float64[3] on a GPU in ")
+
+
+@pytest.mark.parametrize(("moved", "up", "down"), [(0, 30, 40), (29, 1, 11), (30, 0, 10), (40, 0, 0), (41, 0, 0)])
+def test_what_was_not_moved_is_told_and_is_never_less_than_nothing(moved, up, down):
+    """Against four saves and three restores of ten bytes."""
+    metrics = Metrics(hits=1, misses=2)
+    metrics.moved["up 1"] = metrics.moved["down 1"] = moved
+    plan = SimpleNamespace(slots=(1, 9), schedule=SimpleNamespace(saves=4))
+    reversal = SimpleNamespace(plan=plan, note="", _setup=SimpleNamespace(kept=SimpleNamespace(nbytes=10)))
+    assert Reversal._result(reversal, metrics).metrics is metrics
+    assert dict(metrics.avoided) == {"up 1": up, "down 1": down}
+    plan.slots = (9,)
+    assert not Reversal._result(reversal, Metrics()).metrics.avoided
+
+
 def test_who_says_what_steps_cost_keeps_that(monkeypatch):
     signatures = []
     kept = lambda key, make: signatures.append(key[:2]) or make()  # noqa: E731
@@ -116,3 +158,84 @@ def test_a_reversal_that_is_interrupted_in_its_own_thread_is_given_up():
         with pytest.raises(EngineError, match="is running"):
             reversal.__exit__(error, error, None)
         reversal._end()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"forward": 1}, "forward=1: give a function"),
+        ({"rehearse": 1}, "rehearse=1: give a function"),
+        ({"plan": "a plan"}, r"plan='a plan': give what plan\(...\)"),
+        ({"directory": 7}, "directory=7: give the path of a folder"),
+    ],
+)
+def test_what_is_of_another_kind_is_refused_before_anything_is_run(wrong, said):
+    with pytest.raises(fb.ForebayError, match=said):
+        fb.prepare(**{"forward": still, "state": STATE, "steps": 9} | PLAN | wrong)
+    with pytest.raises(fb.ForebayError, match="backward=1: give a function"):
+        fb.reverse(still, 1, STATE, 9, **PLAN)
+
+
+class Broken(Greedy):
+    """Does not work here."""
+
+    def encode_host(self, array, out):
+        raise CodecError("not here")
+
+
+def test_a_codec_that_does_not_work_is_left_out_where_any_will_do():
+    arrays = [np.zeros(4096)]
+    measured = partial(measure_codec, layout=Layout.of(arrays), tier="host", codec=Broken(0), arrays=arrays)
+    assert measured(HostReversal(Path()), error=0.1) is None
+    with pytest.raises(CodecError, match="not here"):
+        measured(HostReversal(Path()), error=None)
+
+
+def test_progress_of_another_version_or_of_other_arrays_is_refused(tmp_path):
+    ledger = Ledger(tmp_path / "kept")
+    write_arrays(tmp_path / "kept" / "manifest", {"version": 2, "problem": {}, "decided": {}}, {})
+    with pytest.raises(fb.PlanError, match="was written by another version"):
+        ledger.open({}, dict)
+    ledger.close(finished=True)
+    survivor = SimpleNamespace(loop=SimpleNamespace(adjoint={"image": np.zeros(3)}))
+    with pytest.raises(CorruptionError, match="holds other arrays than"):
+        _Survivor._load(survivor, {"trace": np.ones(3)}, b"")
+    _Survivor._load(survivor, {"image": np.ones(3)}, b"")
+    assert survivor.loop.adjoint["image"].sum() == 3
+
+
+def test_a_result_writes_its_page(tmp_path):
+    result = fb.reverse(still, lambda state, step: None, STATE, 9, **PLAN)
+    result.report(tmp_path / "page.html", "Nine steps")
+    assert "Nine steps" in (tmp_path / "page.html").read_text()
+
+
+@dataclass
+class Numbered:
+    """One that cannot be made without a number."""
+
+    field: np.ndarray
+
+    def __new__(cls, *numbers):
+        if not numbers:
+            raise TypeError("no number")
+        return super().__new__(cls)
+
+
+class Wrapped:
+    """An array with a name."""
+
+    def __init__(self, array, name):
+        self.array, self.name = array, name
+
+
+def test_structures_of_states_can_be_looked_up_and_say_what_cannot_be_made():
+    fb.register_state(Wrapped, lambda w: ((w.array,), w.name), lambda name, arrays: Wrapped(arrays[0], name))
+    assert len({flatten(Wrapped(np.zeros(3), "u"))[1], flatten(Wrapped(np.ones(3), "u"))[1]}) == 1
+    leaves, structure = flatten(Numbered(np.zeros(3)))
+    assert len({structure, flatten(Numbered(np.ones(3)))[1]}) == 1
+    with pytest.raises(StateError, match="a Numbered cannot be made from its fields"):
+        structure.unflatten(leaves)
+    xarray = pytest.importorskip("xarray")
+    labelled = (xarray.Dataset({"u": ("x", np.full(3, value))}) for value in (1.0, 2.0))
+    assert len({flatten(each)[1] for each in labelled}) == 1
