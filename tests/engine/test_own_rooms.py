@@ -56,6 +56,8 @@ def test_states_get_memory_of_their_own_where_the_budget_has_it(tier, most, aske
     assert (kind.staging.region, kind.staging.offset, kind.working, kind.shift) == ("memory 1", 0, "memory 2", STATES)
     assert made.kind.staging is kind.staging and kind.packing.most == MOST
     assert kind.sizes.expected == MOST and kind.sizes.typical(0, 0) == MOST
+    kind.sizes.add(0, 7)  # in place of what was assumed of the first
+    assert kind.sizes.typical(0, 0) == kind.sizes.typical(1, 1) == 7
     assert made._state_kind() is kind and len(made.asked) == 2
 
 

@@ -165,6 +165,7 @@ def test_a_reversal_that_is_interrupted_in_its_own_thread_is_given_up():
     [
         ({"forward": 1}, "forward=1: give a function"),
         ({"rehearse": 1}, "rehearse=1: give a function"),
+        ({"costs": "dear"}, "costs='dear'"),
         ({"plan": "a plan"}, r"plan='a plan': give what plan\(...\)"),
         ({"directory": 7}, "directory=7: give the path of a folder"),
     ],
