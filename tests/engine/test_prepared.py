@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,12 +11,13 @@ import numpy as np
 import pytest
 
 import forebay as fb
+from forebay.codec import get
 from forebay.engine import costing, online
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.engine.measure import measure_codec
 from forebay.engine.recorded import Request
-from forebay.engine.resume import decision
+from forebay.engine.resume import decision, segments
 from forebay.engine.resume.files import read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
 from forebay.engine.resume.segments import _Survivor
@@ -190,6 +192,31 @@ def test_a_codec_that_does_not_work_is_left_out_where_any_will_do():
     assert measured(HostReversal(Path()), error=0.1) is None
     with pytest.raises(CodecError, match="not here"):
         measured(HostReversal(Path()), error=None)
+
+
+def test_what_a_machine_was_asked_for_has_ended_before_it_is_told(monkeypatch):
+    """On a GPU its moments are known only then."""
+    done = []
+    for name in ("finish", "close"):
+        before = getattr(HostReversal, name)
+        monkeypatch.setattr(HostReversal, name, lambda m, name=name, act=before: done.append(name) or act(m))
+    arrays = [np.zeros(4096)]
+    measure_codec(HostReversal(Path()), Layout.of(arrays), "host", get("cast:float16"), arrays, None)
+    assert done == ["finish", "close"]
+
+
+def test_records_on_the_disk_are_gone_back_through_on_a_clock_of_their_own(monkeypatch):
+    looks, seen = count(7000), []
+    monkeypatch.setattr(segments, "perf_counter", lambda: float(next(looks)))
+    survivor = SimpleNamespace(parts=[], tick=lambda: seen.append("tick"), _keep_reversed=lambda *about: about)
+    survivor.history = SimpleNamespace(steps=lambda first, last: range(first, last), record=lambda step: -step)
+    survivor.loop = SimpleNamespace(backward=lambda record, step: seen.append((record, step)))
+    assert _Survivor._reverse_recorded(survivor, 4, SimpleNamespace(step=6)) == (4, SimpleNamespace(step=6))
+    assert seen == [(-5, 5), "tick", (-4, 4), "tick"]
+    ((start, metrics),) = survivor.parts
+    assert (start, metrics.seconds) == (4, 5.0)
+    spans = [(span.lane, span.what, span.step, span.start, span.stop) for span in metrics.timeline]
+    assert spans == [("compute", "backward", 1, 1.0, 2.0), ("compute", "backward", 0, 3.0, 4.0)]
 
 
 def test_progress_of_another_version_or_of_other_arrays_is_refused(tmp_path):
