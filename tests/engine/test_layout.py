@@ -1,6 +1,7 @@
 """States as trees: taken apart and put together as they were, in the order in which they were made."""
 
 from collections import OrderedDict, defaultdict, namedtuple
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -90,3 +91,14 @@ def test_arrays_of_which_nobody_can_tell_soon_are_taken_to_share_memory():
     memory = np.zeros(3_301_565, np.int8)
     woven = np.lib.stride_tricks.as_strided(memory, [15] * 6, [59715, 37017, 57038, 2947, 28682, 50427])
     assert sharing_with_gaps([woven, memory[1100521:1100522]], [woven.nbytes, 1]) == (0, 1)
+
+
+def test_an_array_that_is_elsewhere_is_refused_in_words(monkeypatch):
+    layout = Layout.of((A,))
+    on_gpu = replace(layout, likenesses=(layout.likenesses[0]._replace(device=0, signature=None),))
+    with pytest.raises(StateError, match=r"returned state\[0\] on the host, but the state is on cuda:0: move it there"):
+        on_gpu.match((B,))
+    on_host = replace(layout, likenesses=(layout.likenesses[0]._replace(signature=None),))
+    monkeypatch.setattr(type(layout.likenesses[0].library), "device", lambda library, array: 1)
+    with pytest.raises(StateError, match=r"on cuda:1, but the state is on the host"):
+        on_host.match((B,))

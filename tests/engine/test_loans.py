@@ -7,6 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.cuda.available import gpu_count
+from forebay.engine.states import loans
 from forebay.errors import StateError
 
 STEPS = 40
@@ -159,8 +160,6 @@ def test_states_of_torch_that_backward_refers_to_until_its_next_call_are_let_be(
 
 
 def test_garbage_is_collected_ever_more_seldom(monkeypatch):
-    from forebay.engine.states import loans
-
     calls = []
     collect = loans.gc.collect
     monkeypatch.setattr(loans.gc, "collect", lambda: calls.append(collect()))
@@ -176,6 +175,54 @@ def test_garbage_is_collected_ever_more_seldom(monkeypatch):
     finally:
         loans.gc.enable()
     assert 1 <= len(calls) <= 6
+
+
+class Circled:
+    """Something lent that awaits the garbage collector, and is asked whether it is kept before and after it came."""
+
+    def __init__(self, collected):
+        self.collected, self.asked = collected, 0
+
+    def renew(self):
+        pass
+
+    def is_kept(self):
+        self.asked += 1
+        return len(self.collected) == self.before
+
+
+def test_after_each_time_that_it_was_garbage_twice_as_many_calls_go_by(monkeypatch):
+    collected, at = [], []
+    monkeypatch.setattr(loans.gc, "collect", lambda: collected.append(None))
+    lent = loans.Loans()
+    for turned in (False, True):
+        for call in range(40):
+            circled = Circled(collected)
+            for each in (circled, Circled(collected)):
+                each.before = len(collected)
+                lent.lend(each)
+                lent.give()
+            lent.check()
+            if len(collected) > circled.before:
+                at.append(call)
+            lent._given.clear()
+        assert at == ([0, 2, 6, 14, 30] if turned else [])
+        lent.turn([])
+    before = len(collected)
+    lent._given[:] = [circled, circled]
+    circled.before = before
+    lent.check(is_end=True)  # at the end nothing is put off
+    assert len(collected) == before + 1
+
+
+def test_arrays_that_had_been_let_go_are_lent_anew():
+    lent, first, second = loans.Loans(), Circled([]), Circled([])
+    assert lent.count_references() is None
+    lent.give()
+    for each in (first, second, first):
+        lent.lend(each)
+        lent.give()
+    assert lent._given == [second, first]
 
 
 @pytest.mark.gpu

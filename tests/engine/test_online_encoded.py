@@ -1,6 +1,7 @@
 """Loops of unknown end whose snapshots are encoded: exact codecs give every bit back, lossy ones keep their bound."""
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -47,13 +48,23 @@ class Expected:
 EXPECTED = Expected()
 
 
+@cache
+def final_of(filling, end):
+    """Run such a loop to its end without the engine."""
+    loop = ThinLoop(FILLINGS[filling])
+    return loop.forward(loop.state, 0, end)[0]
+
+
 def reverse(filling, end, tiers, assumed, **more):
     """Run such a loop back, its states assumed to shrink by so many times."""
     loop = EndingThinLoop(FILLINGS[filling], end)
     budget = fb.Budget(**{tier: count * WHOLE for tier, count in zip(("host", "disk"), tiers, strict=False)})
     known = fb.CodecCost(ratio=assumed, encode=1e12, decode=1e12)
     costs = fb.Costs(COSTS.forward, COSTS.backward, COSTS.copy, disk=COSTS.disk, codecs={"thin": known})
-    result = fb.reverse(loop.forward, loop.backward, loop.state, None, budget=budget, codec=Thin(), costs=costs, **more)
+    options = {"budget": budget, "codec": Thin(), "costs": costs, "turn": lambda state: final.append(state[0].copy())}
+    final = []
+    result = fb.reverse(loop.forward, loop.backward, loop.state, None, **options, **more)
+    assert np.array_equal(final, [final_of(filling, end)])
     assert loop.seen == EXPECTED(filling, end)
     assert (result.plan.steps, result.plan.codec) == (end, "thin")
     assert all(result.metrics.peak[tier] <= budget[tier] for tier in budget.tiers)

@@ -5,6 +5,7 @@ import inspect
 import re
 import threading
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -218,6 +219,23 @@ def test_what_is_retained_waits_for_the_next_in_any_thread_or_is_closed(tmp_path
     thread.start()
     thread.join()
     assert loop.seen == 2 * loop.expect(STEPS)[0]
+    reversal.close()
+
+
+@pytest.mark.parametrize("retain", [True, False])
+def test_what_was_called_is_let_go_of_once_it_was(retain, tmp_path):
+    """A reversal that waits for its next adjoint does not keep what the last one was computed with."""
+
+    class Adjoint:
+        def add(self, state, step):
+            pass
+
+    adjoint, reversal = Adjoint(), waiting(Loop(), tmp_path, "revolve:6")
+    known = weakref.ref(adjoint)
+    reversal.backward(adjoint.add, retain=retain)
+    del adjoint
+    gc.collect()
+    assert known() is None
     reversal.close()
 
 

@@ -51,7 +51,7 @@ def digest(told):
 def story(case, stop, damaged=""):
     """Stop a reversal at a call, hurt a file that it has kept, and go on; return what was done."""
     survivor, again = (Unlike() if case == "unlike" else Survivor() for _ in range(2))
-    written, write, ticks = [], ledger.write_arrays, count()
+    written, write, ticks = [], ledger.write_arrays, count(7000)
 
     def noted(path, header, arrays):
         named = {name: value if name != "probes" else sorted(value) for name, value in header.items()}

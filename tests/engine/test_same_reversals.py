@@ -73,6 +73,8 @@ def told(loop, result):
     """List what was asked for and what was done."""
     metrics = result.metrics
     plan = [str(result.plan.schedule), result.plan.steps, result.plan.every, list(result.plan.slots)]
+    costs = result.plan.costs
+    plan += [f"{result.plan.seconds:.6g}", f"{costs.forward:.6g}", digest([f"{each:.6g}" for each in costs.steps])]
     return [
         len(loop.asked),
         digest(loop.asked),
@@ -98,6 +100,7 @@ def reversal(options, slots):
         prepared.forward(loop.turn)
         retained = [True, False] if twice else [False]
         results = [prepared.backward(loop.backward, progress=False, retain=again) for again in retained]
+    assert not any(result.metrics.samples for result in results)  # what is exact has no errors to be told
     if not callable(options.get("record")):
         expected = LOOP.expect(end or STEPS, every, keys)
         assert loop.seen == expected[0] * len(results) and loop.turned == [expected[1]]

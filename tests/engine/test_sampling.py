@@ -7,6 +7,7 @@ import pytest
 
 import forebay as fb
 from forebay.codec import quality
+from forebay.engine import sampling
 from forebay.engine.layout import Layout
 from forebay.engine.sampling import Sampler
 
@@ -137,3 +138,11 @@ def test_small_arrays_and_values_that_are_not_finite_spoil_no_report(more, spoil
     )
     assert result.plan.codec == "cast:float16"
     assert all(0 < sample.relative < 1e-2 and 20 < sample.psnr < 120 for sample in result.metrics.samples)
+
+
+@pytest.mark.parametrize("shape", [(2, 16, 16, 16), (2, 3, 8, 9, 9)])
+def test_bricks_of_more_than_three_axes_are_looked_at_in_planes(shape):
+    exact = np.random.default_rng(0).standard_normal(shape)
+    lossy, planes = exact + 0.3 * np.sin(exact * 9), (-1, *shape[-2:])
+    similar = sampling._similarity(exact, lossy, 5.0)
+    assert similar == sampling._similarity(exact.reshape(planes), lossy.reshape(planes), 5.0) < 0.999

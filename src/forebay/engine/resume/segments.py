@@ -53,7 +53,6 @@ class _Survivor:
     def __init__(self, ledger: Ledger, loop: SurvivingLoop) -> None:
         self.ledger, self.loop = ledger, loop
         self.layout = Layout.of(loop.state)
-        self.layout.check_apart(arrays_of(loop.state))
         first = checksum_of(raw_bytes(to_host(array)) for array in arrays_of(loop.state))
         decided = ledger.open(
             problem(loop, self.layout, first), lambda: decide(loop, ledger.directory, self.layout, self._try_keeping)

@@ -84,8 +84,6 @@ def _positions(steps: int, slots: int) -> list[int]:
     positions, position = [0], 0
     while len(positions) < slots:
         position += binomial.split(steps + 1 - position, slots - len(positions) + 1)
-        if position >= steps:
-            break
         positions.append(position)
     return positions
 
