@@ -51,8 +51,8 @@ TESTS = {
     "schedule": ["tests/schedule", "tests/planner"],
     "codec": ["tests/codec"],
     "wave/job": [
-        *("tests/wave/job", "tests/cli/test_rtm.py", "tests/faults", "tests/test_errors.py"),
-        *("tests/wave/files/test_segy.py", "tests/wave/files/test_flavours.py"),
+        *("tests/wave/job", "tests/cli/test_rtm.py", "tests/cli/test_searches.py", "tests/faults"),
+        *("tests/test_errors.py", "tests/wave/files/test_segy.py", "tests/wave/files/test_flavours.py"),
     ],
 }
 """Which tests may notice a change in a room, beside the examples in its docstrings."""
