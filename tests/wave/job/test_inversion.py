@@ -17,7 +17,7 @@ from forebay.wave import AcousticModel, invert
 from forebay.wave.job import changed, parse, read_job, run_job
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.inputs import medium_of
-from forebay.wave.job.inversion import passes
+from forebay.wave.job.inversion import passes, results
 from forebay.wave.job.inversion.run import run_inversion
 from forebay.wave.job.shots import here
 from forebay.wave.job.verify import verify
@@ -70,6 +70,36 @@ def same(one, other):
         np.array_equal(one.model[name], other.model[name]) and one.model[name].dtype == other.model[name].dtype
         for name in one.model
     )
+
+
+def test_seconds_are_those_of_the_run_and_of_its_shots(inverted, job):
+    begun = time.perf_counter()
+    again = run_inversion(job)
+    assert 0 < again.seconds <= time.perf_counter() - begun
+    shots, reversals = inverted.last["seconds"], inverted.last["reversal"]
+    assert (reversals > 0).all() and (reversals <= shots).all() and shots.sum() <= inverted.seconds
+
+
+def test_pictures_are_of_the_model_its_start_and_what_was_changed(inverted, tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        results, "draw_velocity", lambda values, grid, geometry, path: drawn.update({path.name: values})
+    )
+    monkeypatch.setattr(results, "panels_of", lambda values, grid, **about: values)
+    monkeypatch.setattr(results, "draw_panels", lambda values, path: drawn.update({path.name: values}))
+    monkeypatch.setattr(results, "draw_gathers", lambda *about: None, raising=False)
+    results.draw_pictures(replace(inverted, gathers=[]), tmp_path)
+    start, found = inverted.start["velocity"], inverted.model["velocity"]
+    wanted = {"velocity.png": found, "start.png": start, "update.png": found - start}
+    assert all(np.array_equal(drawn[name], values) for name, values in wanted.items())
+
+
+def test_the_chart_of_misfits_ends_with_the_last_iteration(inverted):
+    searches = [misfits for stage in inverted.misfits for misfits in stage]
+    chart = results.misfit_chart(inverted)
+    points = [point for mark in chart.panels[0].marks for line in mark.lines for point in line]
+    assert chart.end == sum(len(misfits) - 1 for misfits in searches) == max(x for x, _ in points) > 1
+    assert max(y for _, y in points) == 1.0 and min(y for _, y in points) == min(m[-1] / m[0] for m in searches)
 
 
 def test_it_has_the_bits_of_the_same_inversion_of_the_same_shots(inverted):

@@ -1,6 +1,7 @@
 """Least-squares migration jobs: the bits of `wave.lsrtm`, resumed, and begun again where what they need is lost."""
 
 import shutil
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -54,6 +55,15 @@ def interrupted(monkeypatch, folder, until):
 
 def same(one, other):
     return one.residuals == other.residuals and np.array_equal(one.change, other.change)
+
+
+def test_seconds_are_those_of_the_run(explained, tmp_path):
+    shutil.copytree(explained.workspace.root, tmp_path / "out")
+    begun = perf_counter()
+    again = run_least_squares(job_in(tmp_path))
+    assert 0 < again.seconds <= perf_counter() - begun
+    assert (explained.last["reversal"] <= explained.last["seconds"]).all()
+    assert explained.last["seconds"].sum() <= explained.seconds
 
 
 def test_it_has_the_bits_of_the_same_migration_of_the_same_echoes(explained):

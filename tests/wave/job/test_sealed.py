@@ -268,7 +268,7 @@ def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
 
 def test_a_seal_of_results_names_results_alone(job):
     workspace = Workspace(job.output.directory)
-    for files in (["image.npy"], {"../../etc/passwd": "0"}, {"image.npy": 1}, None):
+    for files in (["image.npy"], {"../../etc/passwd": "0"}, {"image.npy": 1}, {"image.npy": "0", "stack.npy": 1}, None):
         text = sealed_text({"files": files}, file="results", job=workspace.identity)
         (workspace.root / "results.json").write_text(text)
         assert "results.json is damaged: it tells of no results" in verify(job)[0][0]

@@ -26,7 +26,7 @@ from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave import AcousticModel, Shot, WaveWarning, migrate, ricker, simulate
 from forebay.wave.files.formats import read_field, write_shots
-from forebay.wave.job import begin, work
+from forebay.wave.job import begin, checks, work
 from forebay.wave.job.job import changed, parse
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.results import write_image, write_report
@@ -235,6 +235,13 @@ def test_a_folder_for_snapshots_is_made(whole, tmp_path):
     assert (tmp_path / "scratch" / "below").is_dir() and not list((tmp_path / "scratch" / "below").iterdir())
 
 
+def test_a_folder_for_snapshots_that_may_not_be_written_is_refused(tmp_path, monkeypatch):
+    told = TEXT.replace('disk = "20MB"', 'disk = "20MB"\ndirectory = "scratch/below"')
+    monkeypatch.setattr(checks.os, "access", lambda *about: False)
+    with pytest.raises(WaveError, match=r"memory\.directory: .*below cannot be written, since .* cannot"):
+        run_job(parse(told, tmp_path))
+
+
 def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path, monkeypatch):
     tried = []
 
@@ -269,6 +276,12 @@ def test_a_shot_that_fails_is_tried_again_and_all_steps_and_the_time_left_are_to
     assert "shot 2 failed (MemoryError: no room for shot), again" in lines
     assert any(re.fullmatch(r"shot 1 in .*s: 2 of 5, .*s left", line) for line in lines)
     assert re.fullmatch(r"shot 4 in .*s: 5 of 5", lines[-1])
+
+
+def test_a_shot_is_tried_again_as_often_as_the_job_says(whole, tmp_path, monkeypatch):
+    failing(monkeypatch, 2, times=2)
+    job = job_in(tmp_path)
+    assert not run_job(job.model_copy(update={"run": job.run.model_copy(update={"retries": 2})})).failed
 
 
 def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tmp_path, monkeypatch):

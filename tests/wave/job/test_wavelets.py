@@ -82,6 +82,7 @@ def test_a_time_zero_lies_where_it_is_told(recorded, seconds):
     ("wavelet", "complaint"),
     [
         ('file = "w.npy"\ntime_zero = 2.0', r"time_zero: expected less than the wavelet's 1\.208 s, not 2"),
+        ('file = "w.npy"\ntime_zero = [0.1, 2.0]', r"time_zero: expected less than the wavelet's 1\.208 s, not 2"),
         (
             'file = "w.npy"\ntime_zero = [0.1, 0.1, 0.1]',
             r"time_zero: expected a number, or one for each of the 2",
