@@ -186,13 +186,14 @@ def test_two_workers_give_the_same_bits(job, inverted, processes):
 @pytest.mark.slow
 def test_shots_that_advance_together_as_a_gpu_takes_them_give_the_same_bits(tmp_path, inverted, monkeypatch):
     together, real = [], passes.Differentiating.together
-    counted = lambda self, workspace, numbers, *about: (  # noqa: E731
-        together.append(list(numbers)) or real(self, workspace, numbers, *about)
+    counted = lambda self, workspace, numbers, plan, tell: (  # noqa: E731
+        together.append((list(numbers), plan is None)) or real(self, workspace, numbers, plan, tell)
     )
     monkeypatch.setattr(here, "batch_of", lambda *about: 2)
     monkeypatch.setattr(passes.Differentiating, "together", counted)
     assert same(run_inversion(job_in(tmp_path)), inverted)
-    assert together == [[0, 1]] * (inverted.evaluations - 1)  # in the first one the first shot makes the plan
+    # In the first one the first shot makes the plan; and all later ones share that of two.
+    assert together == [([0, 1], True)] + [([0, 1], False)] * (inverted.evaluations - 2)
 
 
 @pytest.mark.slow

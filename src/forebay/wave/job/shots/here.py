@@ -29,6 +29,9 @@ STATES = 2
 BYTES = 4
 """of a number"""
 
+_PLANS: dict[tuple[str, type, int], Plan] = {}
+"""Those of shots that advance together, by run, kind of work and how many: passes of one run share them."""
+
 
 @dataclass(frozen=True)
 class Attempt:
@@ -71,15 +74,16 @@ class _Shots:
         most = batch_of(described.job, described.device, grid, steps, described.every)
         if self.workspace.plan() is None and self.waiting:
             left.append(self.waiting.popleft())
-        plans: dict[int, Plan] = {}
+        for other in [key for key in _PLANS if key[0] != self.workspace.run]:
+            del _PLANS[other]
         batches = -(-len(self.waiting) // most) if min(most, len(self.waiting)) > 1 else 0
         for number in range(batches):
             batch = [self.waiting.popleft() for _ in range(-(-len(self.waiting) // (batches - number)))]
             count, shots = len(batch), [attempt.shot for attempt in batch]
+            key = self.workspace.run, type(self.kind), count
             try:
                 with alone(None):
-                    about = self.workspace, shots, plans.get(count), self.bars.steps
-                    computed, plans[count] = self.kind.together(*about)
+                    computed, _PLANS[key] = self.kind.together(self.workspace, shots, _PLANS.get(key), self.bars.steps)
             except Exception as error:
                 left += batch
                 self.bars.failed(shots[0], f"with {count - 1} others: {type(error).__name__}: {error}", again=True)
