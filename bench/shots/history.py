@@ -38,7 +38,7 @@ class Table:
         self.machine, self.links, self.budget, self.directory, self.tell = machine, links, budget, directory, tell
         self.waves = Waves(machine, setup, echoes=True)
         self.exact: Any = None
-        self.late = machine.arrays.ascontiguousarray(self.waves.propagator.seen(self.waves.late())["p"])
+        self.late = machine.arrays.ascontiguousarray(self.waves.propagator.image_record(self.waves.late())["p"])
 
     def row(self, every: int, codec: str | None, *, nothing: bool = True) -> dict[str, Any]:
         """Keep what `auto` keeps, records with a codec where one is given."""

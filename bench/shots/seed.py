@@ -35,7 +35,7 @@ class Rows:
 
     def blocking(self, schedule: Schedule, rooms: Sequence[NDArray[np.uint8]], codec: Codec | None) -> Row:
         """Carry a schedule out as it stands: each save a blocking copy to the host, each restore one from it."""
-        waves, see = self.waves, self.waves.propagator.seen
+        waves, see = self.waves, self.waves.propagator.image_record
         copies = Copies(waves.machine, waves.layout, rooms, codec)
         waves.reset()
         start, forward = waves.propagator.zeros(), waves.loop.forward

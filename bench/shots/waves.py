@@ -83,7 +83,7 @@ class Waves:
         self.adjoint = Adjoint(self.loop, band_limited(data, self.dt, self.frequency).astype(np.float32))
         self.image, self.light = self.propagator.images(), self.propagator.images()
         self.start = self.propagator.zeros()
-        self.layout, self.record_layout = Layout.of(self.start), Layout.of(self.propagator.seen(self.start))
+        self.layout, self.record_layout = Layout.of(self.start), Layout.of(self.propagator.image_record(self.start))
         machine.release()
 
     @property
@@ -136,7 +136,7 @@ class Waves:
             if step % looks == 0:
                 least.append(self.machine.free())
 
-        how |= {"record": lambda state, step: self.propagator.seen(state), "every": every, "directory": directory}
+        how |= {"record": lambda state, _: self.propagator.image_record(state), "every": every, "directory": directory}
         done: list[Result] = []
         taken = self.machine.timed(
             lambda: done.append(fb.reverse(self.loop.forward, backward, self.start, steps, progress=False, **how))
@@ -147,7 +147,7 @@ class Waves:
         """Time the same forward, backward and imaging, with one record for all steps: what a history is free from."""
         self.reset()
         state, steps = self.propagator.zeros(), self.setup.steps
-        seen = self.propagator.seen(state)
+        seen = self.propagator.image_record(state)
 
         def whole() -> None:
             self.loop.forward(state, 0, steps)
@@ -170,7 +170,7 @@ class Waves:
             self.adjoint.step = self.loop.steps
             for step in range(self.loop.steps - 1, self.loop.steps - 1 - count, -1):
                 # As after a state was restored, of which an image takes its part.
-                self.backward(self.propagator.seen(state), step, 1)
+                self.backward(self.propagator.image_record(state), step, 1)
 
         forward = self.machine.shortest(lambda: self.loop.forward(state, 0, count)) / count
         backward = self.machine.shortest(back) / count

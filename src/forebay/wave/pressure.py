@@ -135,8 +135,6 @@ class PressureWaves(Physics):
         """Return what an image needs of a state: the pressure inside the model, without layers and halo."""
         return {"p": self.kernels.crop(state["p"])}
 
-    seen = image_record  # what callers have always called it
-
     def add_image(
         self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from tests.wave.acoustic.test_gpu import PLACES, Emulated, Real
+from tests.wave.acoustic.test_gpu import Emulated, Real
 from tests.wave.elastic_setups import smooth_rock
 from tests.wave.setups import random_positions, smooth_model
+from tests.wave.twins import PLACES
 
 from forebay.errors import WaveError
 from forebay.wave import AcousticModel, Grid, Shot, gradient, migrate, ricker, simulate

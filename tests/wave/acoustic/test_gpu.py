@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.wave import twins
 from tests.wave.emulator import GPP, Emulator
 from tests.wave.setups import random_model, random_shot, smooth_model, surface_shot
 
-from forebay.cuda.available import gpu_count
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import (
     Acoustic,
@@ -61,10 +61,6 @@ VARIANTS = {
 }
 
 
-class OnDevice(np.ndarray):
-    """An array that the emulator takes for one on a GPU."""
-
-
 class Emulated:
     """Moves models to the emulator, whose launches are counted."""
 
@@ -72,7 +68,7 @@ class Emulated:
         self.emulator, choose = Emulator(), acoustic.kernels_of
 
         def kernels(array, grid, radius, dtype, shots):
-            if isinstance(array, OnDevice):
+            if isinstance(array, twins.OnDevice):
                 return gpu_kernels(grid, radius, dtype, shots, device=self.emulator, variant=variant)
             return choose(array, grid, radius, dtype, shots)
 
@@ -80,7 +76,7 @@ class Emulated:
         monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
 
     def __call__(self, model):
-        return AcousticModel(model.velocity.view(OnDevice), model.grid)
+        return AcousticModel(model.velocity.view(twins.OnDevice), model.grid)
 
 
 class Real:
@@ -92,22 +88,14 @@ class Real:
         return AcousticModel(cupy.asarray(model.velocity), model.grid)
 
 
-PLACES = [
-    pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
-    pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
-]
-
-
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=twins.PLACES)
 def there(request, monkeypatch):
     """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
 def agree(one, other, tolerance=TOLERANCE):
-    one, other = on_host(one), on_host(other)
-    assert one.shape == other.shape and np.isfinite(one).all() and other.any()
-    assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
+    twins.agree(one, other, tolerance)
 
 
 def run(model, shot, order, steps=None):

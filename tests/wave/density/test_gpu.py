@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.wave import twins
 from tests.wave.density_setups import random_fluid, smooth_fluid, transpose
 from tests.wave.emulator import GPP, Emulator
 from tests.wave.setups import random_shot, surface_shot
 
-from forebay.cuda.available import gpu_count
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import Density, DensityModel, Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
@@ -42,10 +42,6 @@ TWINS = [
 SMALL = Variant(block=(8, 4))
 
 
-class OnDevice(np.ndarray):
-    """An array that the emulator takes for one on a GPU."""
-
-
 class Emulated:
     """Moves models to the emulator, whose launches are counted."""
 
@@ -53,7 +49,7 @@ class Emulated:
         self.emulator, choose = Emulator(), density.kernels_of
 
         def kernels(array, grid, radius, dtype):
-            if isinstance(array, OnDevice):
+            if isinstance(array, twins.OnDevice):
                 variant = SMALL if grid.ndim == 3 else Variant(block=(32, 1))
                 return DensityGpuKernels(grid, radius, dtype, device=self.emulator, variant=variant)
             return choose(array, grid, radius, dtype)
@@ -63,7 +59,7 @@ class Emulated:
         monkeypatch.setattr(density_gpu, "SHORTEST", 6)  # so that planes are parted
 
     def __call__(self, model):
-        return DensityModel(model.velocity.view(OnDevice), model.density.view(OnDevice), model.grid)
+        return DensityModel(model.velocity.view(twins.OnDevice), model.density.view(twins.OnDevice), model.grid)
 
 
 class Real:
@@ -75,22 +71,14 @@ class Real:
         return DensityModel(cupy.asarray(model.velocity), cupy.asarray(model.density), model.grid)
 
 
-PLACES = [
-    pytest.param("emulated", marks=pytest.mark.skipif(GPP is None, reason="g++ is not installed")),
-    pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]),
-]
-
-
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=twins.PLACES)
 def there(request, monkeypatch):
     """Return what moves a model to where the kernels under test are."""
     return Emulated(monkeypatch) if request.param == "emulated" else Real()
 
 
 def agree(one, other, tolerance=TOLERANCE):
-    one, other = on_host(one), on_host(other)
-    assert one.shape == other.shape and np.isfinite(one).all()
-    assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
+    twins.agree(one, other, tolerance)
 
 
 def run(model, shot, order):

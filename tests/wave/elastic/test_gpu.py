@@ -12,6 +12,7 @@ from tempfile import mkdtemp
 
 import numpy as np
 import pytest
+from tests.wave import twins
 from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock, surface_shot
 from tests.wave.emulator import GPP, Emulator
 
@@ -78,10 +79,6 @@ class ElasticEmulator(Emulator):
         return super().kernel(complete(source), name, defines)
 
 
-class OnDevice(np.ndarray):
-    """An array that the emulator takes for one on a GPU."""
-
-
 class Emulated:
     """Moves models to the emulator, whose launches are counted."""
 
@@ -89,7 +86,7 @@ class Emulated:
         self.emulator, choose = ElasticEmulator(), elastic._kernels
 
         def kernels(model, radius, dtype):
-            if isinstance(model.vp, OnDevice):
+            if isinstance(model.vp, twins.OnDevice):
                 return ElasticGpuKernels(model.grid, radius, dtype, self.emulator, variant)
             return choose(model, radius, dtype)
 
@@ -98,7 +95,7 @@ class Emulated:
             monkeypatch.setattr(module, "THREADS", 32)  # each of which is started anew for every launch
 
     def __call__(self, model):
-        return ElasticModel(*(values.view(OnDevice) for values in (model.vp, model.vs, model.rho)), model.grid)
+        return ElasticModel(*(values.view(twins.OnDevice) for values in (model.vp, model.vs, model.rho)), model.grid)
 
 
 class Real:
@@ -128,10 +125,7 @@ def any_wavelet(monkeypatch):
 
 
 def agree(one, other, tolerance=TOLERANCE):
-    one, other = on_host(one), on_host(other)
-    assert one.shape == other.shape and np.isfinite(one).all()
-    assert np.abs(other).max() > 0
-    assert np.abs(one - other).max() <= tolerance * np.abs(other).max()
+    twins.agree(one, other, tolerance)
 
 
 def run(model, order=8, samples=40, steps=None):

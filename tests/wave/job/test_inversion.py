@@ -13,7 +13,7 @@ import pytest
 from tests.wave.job.inversions import inversion_text, inverted_here, shots_of
 
 from forebay.errors import WaveError
-from forebay.wave import AcousticModel, invert
+from forebay.wave import AcousticModel, WaveWarning, invert
 from forebay.wave.job import changed, parse, read_job, run_job
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.inputs import medium_of
@@ -100,6 +100,13 @@ def test_the_chart_of_misfits_ends_with_the_last_iteration(inverted):
     points = [point for mark in chart.panels[0].marks for line in mark.lines for point in line]
     assert chart.end == sum(len(misfits) - 1 for misfits in searches) == max(x for x, _ in points) > 1
     assert max(y for _, y in points) == 1.0 and min(y for _, y in points) == min(m[-1] / m[0] for m in searches)
+
+
+def test_damage_is_told_where_the_run_was_called_for(job):
+    flipped(job.output.directory / "wavelet.npy")
+    with pytest.warns(WaveWarning, match="damaged") as told:
+        run_inversion(job)
+    assert told[0].filename == __file__
 
 
 def test_it_has_the_bits_of_the_same_inversion_of_the_same_shots(inverted):

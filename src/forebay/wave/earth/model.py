@@ -12,8 +12,30 @@ from forebay.wave.earth.cpml import velocity_of_layers
 from forebay.wave.earth.grid import Grid
 
 
+class FluidModel:
+    """What a medium that carries pressure alone tells of its velocities."""
+
+    velocity: Any
+    max_vel: float | None
+
+    @cached_property
+    def slowest(self) -> float:
+        """The smallest velocity."""
+        return float(self.velocity.min())
+
+    @cached_property
+    def fastest(self) -> float:
+        """The largest velocity, or `max_vel`."""
+        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
+
+    @cached_property
+    def layer_velocity(self) -> float:
+        """The velocity that absorbing layers are made for."""
+        return velocity_of_layers(self.velocity) if self.max_vel is None else float(self.max_vel)
+
+
 @dataclass(frozen=True, eq=False)
-class AcousticModel:
+class AcousticModel(FluidModel):
     """A medium of constant density; the kernels that serve it follow from the memory in which its array is.
 
     Examples
@@ -38,24 +60,9 @@ class AcousticModel:
             raise WaveError("velocities must be finite and above 0 everywhere")
         _check_max_vel(self.max_vel, largest)
 
-    @cached_property
-    def slowest(self) -> float:
-        """The smallest velocity."""
-        return float(self.velocity.min())
-
-    @cached_property
-    def fastest(self) -> float:
-        """The largest velocity, or `max_vel`."""
-        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
-
-    @cached_property
-    def layer_velocity(self) -> float:
-        """The velocity that absorbing layers are made for."""
-        return velocity_of_layers(self.velocity) if self.max_vel is None else float(self.max_vel)
-
 
 @dataclass(frozen=True, eq=False)
-class DensityModel:
+class DensityModel(FluidModel):
     """A fluid whose density varies; the kernels that serve it follow from the memory in which its arrays are.
 
     Examples
@@ -84,21 +91,6 @@ class DensityModel:
         if isinstance(self.velocity, np.ndarray) != isinstance(self.density, np.ndarray):
             raise WaveError("velocity and density are not in the same memory: give both as NumPy's or both on the GPU")
         _check_max_vel(self.max_vel, float(self.velocity.max()))
-
-    @cached_property
-    def slowest(self) -> float:
-        """The smallest velocity."""
-        return float(self.velocity.min())
-
-    @cached_property
-    def fastest(self) -> float:
-        """The largest velocity, or `max_vel`."""
-        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
-
-    @cached_property
-    def layer_velocity(self) -> float:
-        """The velocity that absorbing layers are made for."""
-        return velocity_of_layers(self.velocity) if self.max_vel is None else float(self.max_vel)
 
 
 @dataclass(frozen=True, eq=False)

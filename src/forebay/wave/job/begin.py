@@ -1,9 +1,9 @@
 """The beginning of a run, of whatever kind: its directory, its cluster, what is told first, and what shots may keep."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
@@ -14,14 +14,31 @@ from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
 from forebay.wave.job.checks import sampled
 from forebay.wave.job.job import Job
-from forebay.wave.job.place import too_much
+from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.shots.here import shots_here
 from forebay.wave.job.workspace import Workspace
+from forebay.wave.job.workspace.lock import locked
 
 if TYPE_CHECKING:  # Dask is optional
     from forebay.wave.job.shots.cluster import ShotCluster
+
+
+Ran = TypeVar("Ran")
+"""What a run returns."""
+
+
+def run_held(
+    job: Job, run: Callable[[Console], Ran], console: Console | None, write: Callable[[Ran], None] | None
+) -> Ran:
+    """Run a job and write what it leaves behind, in its directory, where no other run can begin meanwhile."""
+    check_tools(job)
+    with locked(job.output.directory):
+        survey = run(console or Console(quiet=True))
+        if write is not None:
+            write(survey)
+        return survey
 
 
 @contextmanager
@@ -40,9 +57,8 @@ def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Works
         with console.status("preparing the model"):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
         described = workspace.described
-        samples = len(workspace.wavelet) - described.lead
-        say(console, f"shots: {sampled(workspace.geometry, samples, described.sampling)}; "
-                     f"{workspace.geometry.extents()}")  # fmt: skip
+        shots, samples = workspace.geometry, len(workspace.wavelet) - described.lead
+        say(console, f"shots: {sampled(shots, samples, described.sampling)}; {shots.extents()}")
         if job.run.workers:
             from forebay.wave.job.shots.cluster import local
 
@@ -54,7 +70,7 @@ def tell_notes(console: Console, notes: list[str]) -> None:
     """Say what was damaged, and what the job might do better; by a warning where there is no console."""
     for note in notes:
         if console.quiet:
-            warnings.warn(note, WaveWarning, stacklevel=4)
+            warnings.warn(note, WaveWarning, stacklevel=6)  # the line that called for the run
         else:
             say(console, note, "yellow")
 

@@ -13,14 +13,13 @@ from rich.console import Console
 from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
 from forebay.tasks import ThreadTask, Workers
-from forebay.wave.job.begin import begun, compute_shots, tell_notes
+from forebay.wave.job.begin import begun, compute_shots, run_held, tell_notes
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
-from forebay.wave.job.place import check_tools
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
 from forebay.wave.job.work import steps_of
-from forebay.wave.job.workspace import Workspace, locked
+from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
 
 READERS = 4
@@ -77,12 +76,7 @@ def run_job(
     write
         Writes what the job leaves behind, while no other run can begin in its directory.
     """
-    check_tools(job)
-    with locked(job.output.directory):
-        survey = _survey(job, console or Console(quiet=True), repair)
-        if write is not None:
-            write(survey)
-        return survey
+    return run_held(job, lambda shown: _survey(job, shown, repair), console, write)
 
 
 def _survey(job: Job, console: Console, repair: bool) -> Survey:

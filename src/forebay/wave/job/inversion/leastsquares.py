@@ -14,15 +14,14 @@ from forebay.report.console import say
 from forebay.units import seconds_to_text
 from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.light import balance
-from forebay.wave.job.begin import begun, tell_notes
+from forebay.wave.job.begin import begun, run_held, tell_notes
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.inversion.asked import DATA, FOLDER, OUTCOME, PassRequest
 from forebay.wave.job.inversion.echoes import DIRECTION, LEFT, SCATTERED, STEP, told_of
 from forebay.wave.job.inversion.shots import LAST, LostPassError, ShotPasses, ShotsOfJob
 from forebay.wave.job.inversion.start import at_most
 from forebay.wave.job.job import Job
-from forebay.wave.job.place import check_tools
-from forebay.wave.job.workspace import ShotWork, Workspace, locked
+from forebay.wave.job.workspace import ShotWork, Workspace
 from forebay.wave.lsrtm import explain
 
 
@@ -57,12 +56,7 @@ def run_least_squares(
     """
     if job.lsrtm is None:
         raise WaveError("a job without the table [lsrtm]: read it with the command 'lsrtm'")
-    check_tools(job)
-    with locked(job.output.directory):
-        survey = _explained(job, console or Console(quiet=True))
-        if write is not None:
-            write(survey)
-        return survey
+    return run_held(job, lambda shown: _explained(job, shown), console, write)
 
 
 def _explained(job: Job, console: Console) -> ExplainedSurvey:

@@ -141,14 +141,18 @@ class Lighting(ForwardPass):
         return {"light": light_of([inputs.shot], model, **stepping_of(workspace))}
 
 
-class Differentiating(ForwardPass):
-    """Misfits, and their derivatives with respect to the model: the reversals of an inversion."""
+class Differentiating:
+    """Misfits, and their derivatives with respect to the model: the reversals of an inversion, and a kind of work."""
 
     reverses = True
 
     def steps(self, workspace: Workspace) -> int:
         """Return the steps of a shot, forward and back."""
         return 2 * steps_of(workspace)[0]
+
+    def inputs(self, workspace: Workspace, number: int, *, models: bool = False) -> PassInputs:
+        """Read a shot and its data."""
+        return inputs_asked(workspace, number)
 
     def compute(
         self,

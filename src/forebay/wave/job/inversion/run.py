@@ -16,14 +16,13 @@ from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.shots import wavelet_of
 from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
 from forebay.wave.inversion.unknowns import arrays_of
-from forebay.wave.job.begin import begun, tell_notes
+from forebay.wave.job.begin import begun, run_held, tell_notes
 from forebay.wave.job.inputs import medium_of
 from forebay.wave.job.inversion.asked import DATA, FOLDER, PassRequest
 from forebay.wave.job.inversion.shots import LAST, ShotPasses, ShotsOfJob
 from forebay.wave.job.inversion.start import known_of, start_of
 from forebay.wave.job.job import Job
-from forebay.wave.job.place import check_tools
-from forebay.wave.job.workspace import Workspace, locked
+from forebay.wave.job.workspace import Workspace
 
 SHOWN = 3
 """Shots whose gathers a report shows."""
@@ -90,12 +89,7 @@ def run_inversion(
     """
     if job.inversion is None:
         raise WaveError("a job without the table [inversion]: read it with the command 'fwi'")
-    check_tools(job)
-    with locked(job.output.directory):
-        survey = _inverted(job, console or Console(quiet=True))
-        if write is not None:
-            write(survey)
-        return survey
+    return run_held(job, lambda shown: _inverted(job, shown), console, write)
 
 
 def _inverted(job: Job, console: Console) -> InvertedSurvey:
