@@ -1,5 +1,6 @@
 """The passes of an inversion over its shots, each a kind of work: data, sources, light, gradients and gathers."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
@@ -49,7 +50,7 @@ class PassedShot:
         workspace.keep(self.number, self.arrays, self.summary)
 
 
-class ForwardPass:
+class ForwardPass(ABC):
     """A kind of work that takes shots one by one, and runs each of them forward; `ShotKind` says what methods do."""
 
     reverses = False
@@ -77,9 +78,9 @@ class ForwardPass:
         arrays = self.run(workspace, number, self.inputs(workspace, number) if ahead is None else ahead.result())
         return PassedShot(number, arrays, {"shot": number, "seconds": perf_counter() - start})
 
+    @abstractmethod
     def run(self, workspace: Workspace, number: int, inputs: PassInputs) -> Arrays:
         """Return what is kept of a shot."""
-        raise NotImplementedError
 
     def together(
         self, workspace: Workspace, numbers: Sequence[int], plan: Plan | None, tell: StepListener
