@@ -144,9 +144,14 @@ class PlaneKernels(AcousticGpuKernels):
 
     def _after_sensing(self, propagator: Any, sensing: Sensing, p: int) -> None:
         """Add a record times lap(p), with what layers have changed in it, to a total."""
-        arguments = {"p": p, "total": sensing.total, "other": sensing.record, "factor": sensing.factor}
-        arguments |= self._changes(propagator.layers, True) | self._extents | _spacing(propagator.weights)
-        self._launch("curvature", self._blocks, self.variant.block, arguments)(self.device.stream())
+        if ("curvature", True) not in self._launches:
+            arguments = {"p": None, "total": None, "other": None, "factor": 0.0}
+            arguments |= self._changes(propagator.layers, True) | self._extents | _spacing(propagator.weights)
+            self._launches["curvature", True] = self._launch("curvature", self._blocks, self.variant.block, arguments)
+        launch, address = self._launches["curvature", True], self.device.address
+        total, other = address(sensing.total), address(sensing.record)  # as numbers: nothing is kept alive
+        launch.set(p=p, total=total, other=other, factor=float(sensing.factor))
+        launch(self.device.stream())
 
     def _launch(self, name: str, grid: Sequence[int], block: Sequence[int], arguments: dict[str, Any]) -> Launch:
         kernel = self.device.kernel(SOURCE, name, self.variant.defines(2, self.radius, 1, self._words))
