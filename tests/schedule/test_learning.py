@@ -50,15 +50,16 @@ def test_many_slots_are_used_and_one_is_enough():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("steps", [100, 240, 400])
+@pytest.mark.parametrize("steps", [100, 160, 240, 400])
 @pytest.mark.parametrize("kind", ["ramp", "lognormal", "spikes", "second half", "falling", "first half", "equal"])
 def test_however_many_slots_there_are_it_is_near_the_least_time(kind, steps):
     mirrored = {"falling": "ramp", "first half": "second half"}
     costs = np.ones(steps) if kind == "equal" else uneven(mirrored.get(kind, kind), steps)
     costs = list(costs[::-1] if kind in mirrored else costs)
-    for snapshots in (2, 4, 5, 6, 12, 16, 20, 40):
+    for snapshots in (2, 3, 4, 5, 6, 12, 16, 20, 40):
         least = Weighted(steps, snapshots, costs).forward_seconds
-        assert seconds_of(learned(costs, snapshots), costs) <= 1.035 * least, snapshots
+        # Which two or three states to keep hangs on dear steps ahead, which nobody can know of.
+        assert seconds_of(learned(costs, snapshots), costs) <= (1.03 if snapshots > 3 else 1.055) * least, snapshots
 
 
 def test_a_sweep_that_may_not_ask_learns_and_keeps_nothing():
