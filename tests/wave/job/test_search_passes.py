@@ -412,10 +412,10 @@ class TestOfReversals:
             together = shot if isinstance(shot, list) else [shot]
             compare = misfit if isinstance(misfit, list) else [misfit]
             owed = []
-            for own, each in zip(together, compare, strict=True):
+            for number, (own, each) in enumerate(zip(together, compare, strict=True)):
                 value, _ = each(np.ones_like(own.data), np.asarray(own.data))
                 metrics = SimpleNamespace(seconds=1.5, peak={"host": 7})
-                result = SimpleNamespace(plan=f"plan {len(told)}", metrics=metrics)
+                result = SimpleNamespace(plan=f"plan {len(told)} of {number}", metrics=metrics)
                 owed.append(SimpleNamespace(misfit=value, gradient=np.full(2, value), result=result))
             return owed if isinstance(shot, list) else owed[0]
 
@@ -454,12 +454,13 @@ class TestOfReversals:
         data = np.delete(np.asarray(passes.inputs_asked(workspace, 1).shot.data), 1, axis=1)
         value, _ = MISFITS["least squares"](np.ones_like(data), data)
         assert float(done.arrays[MISFIT]) == pytest.approx(float(value)) and value > 0
-        assert workspace.frozen[0][0] == "plan 1" and workspace.frozen[0][2] == 1
-        (options,) = reversed_shots
+        assert workspace.frozen[0][0] == "plan 1 of 0" and workspace.frozen[0][2] == 1
+        options = reversed_shots[0]
         assert options["plan"] is None and options["budget"]["host"] == 8_000_000
         assert (options["schedule"], options["codec"], options["every"]) == ("storeall", None, 1)
         assert (options["reversals"], options["progress"], options["dtype"]) == (COUNT, False, np.float32)
         assert (options["dt"], options["order"]) == (workspace.described.step, 8)
+        kind.compute(workspace, 0, None, lambda *about: None, None)  # in a folder that is there
         scratch = tmp_path / "scratch" / "below"
         assert options["directory"] == scratch and scratch.stat().st_mode & 0o777 == 0o700
 
@@ -476,7 +477,7 @@ class TestOfReversals:
     def test_shots_that_advance_together_share_plan_and_seconds(self, workspace, reversed_shots):
         kind, told = kind_of(ShotWork("gradient")), []
         done, plan = kind.together(workspace, [2, 0], None, lambda *about: told.append(about))
-        assert plan == "plan 1" and [each.number for each in done] == [2, 0]
+        assert plan == "plan 1 of 0" and [each.number for each in done] == [2, 0]
         assert [each.summary["seconds"] for each in done] == [3.0, 3.0]
         assert [shot for shot, _ in told] == [2, 0] and done[0].arrays[MISFIT] > done[1].arrays[MISFIT]
 
