@@ -78,7 +78,7 @@ def asked_of(workspace: Workspace) -> PassRequest:
     name = asked_name(workspace.work)
     path = workspace.root / FOLDER / f"{name}.npz"
     open_archive(path, inversion=workspace.identity, what=name, of=workspace.work.of)
-    with np.load(path, allow_pickle=False) as archive:
+    with np.load(path) as archive:
         names = list(archive.files)
     arrays = dict(zip(names, load_arrays(path, *names), strict=True))
     fastest, limit, sent = float(arrays.pop(FASTEST)), float(arrays.pop(LIMIT)), arrays.pop(SENT, None)

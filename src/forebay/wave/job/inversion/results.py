@@ -4,10 +4,8 @@ import json
 from collections.abc import Sequence
 from itertools import cycle
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forebay.drawing import Chart, Series, Subplot
 from forebay.drawing.bars import bars_chart
@@ -145,15 +143,14 @@ def measured(workspace: Workspace, last: Kept) -> list[tuple[str, str]]:
     if plan is None or not last:
         return []
     peaks = [
-        (f"peak on the {tier}, predicted and measured", f"{to_text(peak)}, {to_text(int(_peaks(last, tier).max()))}")
+        (
+            f"peak on the {tier}, predicted and measured",
+            f"{to_text(peak)}, {to_text(int(np.max(last.get(f'peak {tier}', 0))))}",
+        )
         for tier, peak in plan.peak_bytes.items()
     ]
     seconds = seconds_to_text(plan.seconds), seconds_to_text(float(np.median(last["reversal"])))
     return [("reversal of a shot, predicted and measured", ", ".join(seconds)), *peaks]
-
-
-def _peaks(last: dict[str, NDArray[Any]], tier: str) -> NDArray[Any]:
-    return np.asarray(last.get(f"peak {tier}", np.zeros(1)))
 
 
 def last_pass(last: Kept) -> list[Section]:
