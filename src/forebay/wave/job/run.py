@@ -1,8 +1,7 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any
@@ -12,18 +11,15 @@ from rich.console import Console
 
 from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
-from forebay.tasks import ThreadTask, Workers
 from forebay.wave.job.begin import begun, compute_shots, run_held, tell_notes
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
 from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
+from forebay.wave.job.shots.summing import RunningSum
+from forebay.wave.job.stack import PartialImage, finish, outliers
 from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
-
-READERS = 4
-"""Threads that read images ahead of their sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,15 +94,13 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             unasked = [shot for shot in todo if shot not in workspace.damaged]
             failed |= dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
             todo = [shot for shot in todo if shot in workspace.damaged]
-        failed |= compute_shots(workspace, client, todo, bars, console)
+        sums = opened.enter_context(RunningSum(workspace))
+        failed |= compute_shots(workspace, client, todo, bars, console, sums.advance)
         summaries = _summaries(workspace, failed)
         tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
-        if client is not None:
-            stack = client.stack(workspace, chosen, failed)
-        else:
-            stack = tree_sum(_images(workspace, chosen, failed))
+        stack = sums.total(chosen, failed) if client is None else client.stack(workspace, chosen, failed)
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
@@ -197,23 +191,3 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
         "or set imaging.include_outliers"
         for shot, times in found.items()
     }
-
-
-def _images(workspace: Workspace, chosen: set[int], failed: dict[int, str]) -> Iterator[PartialImage | None]:
-    """Read the images of shots in their order, some of them ahead by other threads; None where one is not summed."""
-    coming: deque[ThreadTask[PartialImage | None] | None] = deque()
-    with closing(Workers(READERS, "forebay-stack")) as readers:
-        for shot in range(workspace.geometry.count):
-            coming.append(readers.submit(_image_of, workspace, shot, failed) if shot in chosen else None)
-            while len(coming) > READERS or (coming and shot == workspace.geometry.count - 1):
-                image = coming.popleft()
-                yield None if image is None else image.result()
-
-
-def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
-    """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
-    try:
-        return workspace.part(shot)
-    except CorruptionError as error:
-        failed[shot] = str(error)
-        return None
