@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from forebay.report.console import say
 from forebay.wave.job.begin import begun, compute_shots, run_held, tell_notes
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
-from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.progress import PhaseClock, ProgressBars
 from forebay.wave.job.shots.summing import RunningSum
 from forebay.wave.job.stack import PartialImage, finish, outliers
 from forebay.wave.job.work import steps_of
@@ -41,6 +40,8 @@ class Survey:
     """shots that an earlier run had finished"""
     seconds: float
     """of this run"""
+    phases: dict[str, float] = field(default_factory=dict)
+    """of these, what each phase took; whoever writes what the job leaves behind adds its own"""
     summaries: list[dict[str, Any]] = field(default_factory=list)
     """what each finished shot told of itself"""
     pilot: PilotResult | None = None
@@ -77,17 +78,19 @@ def run_job(
 
 def _survey(job: Job, console: Console, repair: bool) -> Survey:
     """Do what `run_job` does, in a directory that is held."""
-    start = perf_counter()
+    clock = PhaseClock()
     damage: list[str] = []
     failed: dict[int, str] = {}
     with ExitStack() as opened:
         workspace, client = opened.enter_context(begun(job, console, damage))
+        clock.end("model")
         tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
         if job.memory.image_error is not None:
             _lead(workspace, client, console)
+            clock.end("pilot")
         bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         todo = [shot for shot in range(count) if shot not in done]
         if repair:
@@ -96,26 +99,31 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
             todo = [shot for shot in todo if shot in workspace.damaged]
         sums = opened.enter_context(RunningSum(workspace))
         failed |= compute_shots(workspace, client, todo, bars, console, sums.advance)
+        clock.end("shots")
         summaries = _summaries(workspace, failed)
         tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
         stack = sums.total(chosen, failed) if client is None else client.stack(workspace, chosen, failed)
+        clock.end("sum")
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
     found = pilot_of(workspace) if job.memory.image_error is not None else None
     check = check_images(workspace, found, stack, chosen - failed.keys()) if found is not None else None
     tell_notes(console, _too_far(check, job.memory.image_error))
+    image = finish(stack, grid, job.imaging.mute)
+    clock.end("image")
     return Survey(
         workspace,
         stack,
-        finish(stack, grid, job.imaging.mute),
+        image,
         failed=failed,
         aside=aside,
         damage=damage,
         resumed=len(done),
-        seconds=perf_counter() - start,
+        seconds=clock.seconds,
+        phases=clock.phases,
         summaries=[summary for shot, summary in summaries.items() if shot not in failed],
         pilot=found,
         check=check,
