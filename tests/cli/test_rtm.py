@@ -1,5 +1,6 @@
 """`forebay rtm`: what it writes, what it refuses, and how it goes on."""
 
+import json
 import re
 import sys
 
@@ -37,6 +38,14 @@ def test_it_writes_image_pictures_and_report_and_the_second_time_finds_them(job,
     second = run(job)
     assert second.exit_code == 0 and "2 of 2 shots were finished before" in second.output
     assert np.array_equal(np.load(tmp_path / "out" / "image.npy"), image)
+
+
+def test_json_tells_the_phases_of_a_run_and_the_seconds_of_its_kernels(job):
+    told = json.loads(run(job, "--json").stdout)
+    assert list(told["phases"]) == ["model", "shots", "sum", "image", "files", "pictures"]
+    assert sum(list(told["phases"].values())[:4]) == pytest.approx(told["seconds"])
+    assert told["over_kernels"] == pytest.approx(told["seconds"] / told["kernels"])
+    assert json.loads(run(job, "--json").stdout)["over_kernels"] is None  # its shots were finished before
 
 
 def test_check_migrates_nothing(job, tmp_path):

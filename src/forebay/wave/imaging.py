@@ -16,6 +16,8 @@ MARGIN = 1.25
 """How many times more often than the band asks for."""
 FLOOR = 0.1
 """Of the median of what is lit: less light than this is not divided by."""
+SAMPLE, AROUND = 2**16, 0.02
+"""How many values are looked at for a median, and how far from it, in parts of all, the true one may be."""
 DARK = 1e-9
 """Of the largest illumination: what has less was not reached by the source's wave."""
 
@@ -83,9 +85,8 @@ def normalise(image: Any, illumination: Any) -> Any:
     [0.001, 0.25, 0.5, 2.5]
     """
     shade, light = (computable(values, "an image") for values in (image, illumination))
-    dark = DARK * light.max()
-    lit = light[light > dark]
-    floor = FLOOR * np.median(lit, overwrite_input=True) if lit.size else 1
+    usual = _median_above(light, DARK * light.max())
+    floor = 1 if usual is None else FLOOR * usual
     even = np.empty_like(shade)
 
     def divide(strip: slice) -> None:
@@ -93,6 +94,39 @@ def normalise(image: Any, illumination: Any) -> Any:
 
     _everywhere(divide, shade)
     return returned(even, image)
+
+
+def _median_above(values: Any, least: Any) -> Any:
+    """Return the median of what exceeds a value, on the host by all cores; None where nothing does.
+
+    There a sample tells between which values it lies. The few that are between are sorted, and the rest counted.
+    """
+    if not isinstance(values, np.ndarray):
+        above = values[values > least]
+        return np.median(above, overwrite_input=True) if above.size else None
+    sample = values.reshape(-1)[:: values.size // SAMPLE | 1]
+    sample = sample[sample > least]
+    if not sample.size:
+        sample = values.reshape(-1)
+    low, high = np.quantile(sample, (0.5 - AROUND, 0.5 + AROUND), method="nearest")
+    counted, between = dict[int, tuple[int, int]](), dict[int, NDArray[Any]]()
+
+    def look(strip: slice) -> None:
+        part = values[strip]
+        above = part[part > least]
+        counted[strip.start] = above.size, int(np.count_nonzero(above < low))
+        between[strip.start] = above[(above >= low) & (above <= high)]
+
+    in_strips(look, values.shape)
+    count, fewer = (sum(numbers) for numbers in zip(*counted.values(), strict=True))
+    near = np.concatenate([between[start] for start in sorted(between)])
+    first, last = (count - 1) // 2 - fewer, count // 2 - fewer
+    if not count:
+        return None
+    if first < 0 or last >= near.size:  # the sample has misled
+        return np.median(values[values > least])
+    near.partition((first, last))
+    return near[first : last + 1].mean()
 
 
 def laplacian_filter(image: Any, grid: Grid) -> Any:

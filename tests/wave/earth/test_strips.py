@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from forebay.wave import imaging
 from forebay.wave.earth import strips
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
@@ -35,6 +36,34 @@ def test_the_cuts_and_the_number_of_cores_show_in_no_bit(monkeypatch):
         monkeypatch.setattr(strips, "processors", lambda cores=cores: cores)
         for one, other in zip(everything(), whole, strict=True):
             assert np.array_equal(one, other)
+
+
+LIGHTS = {
+    "of an even number": lambda random: random.gamma(0.3, size=(31, 40)),
+    "of an odd number": lambda random: random.gamma(0.3, size=(31, 41)),
+    "with many the same": lambda random: random.integers(0, 4, size=(31, 40)).astype(float),
+    "of one value": lambda random: np.ones((3, 5)),
+    "of few": lambda random: random.normal(size=(2, 2)),
+    # Every 201st value is looked at, and is none of the others.
+    "of which a sample says nothing": lambda random: np.where(np.arange(20000) % 201, 0, 9) + random.random(20000),
+    "that a sample does not see": lambda random: np.where(np.arange(20000) % 201, random.random(20000), -1.0),
+}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("light", LIGHTS)
+def test_the_median_of_what_is_lit_has_the_bits_of_numpy(monkeypatch, light, dtype):
+    monkeypatch.setattr(strips, "POINTS", 300)
+    monkeypatch.setattr(imaging, "SAMPLE", 100)
+    values = LIGHTS[light](np.random.default_rng(0)).astype(dtype)
+    for least in (0.0, 0.25):
+        found = imaging._median_above(values, dtype(least))
+        assert found.dtype == dtype and found == np.median(values[values > least])
+
+
+def test_where_nothing_is_lit_there_is_no_median():
+    assert imaging._median_above(np.zeros((4, 5), np.float32), np.float32(0)) is None
+    assert np.array_equal(normalise(np.ones((4, 5)), np.zeros((4, 5))), np.ones((4, 5)))
 
 
 def test_what_goes_wrong_in_a_strip_is_raised(monkeypatch):

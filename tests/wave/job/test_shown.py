@@ -87,7 +87,7 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
     # A GPU computes two shots at a time, and all count as the one that made the plan; a CPU one after the other.
     second["phases"] |= {"modelled": 3.0, "forward": 3.0} if device == "gpu" else {"modelled": 1.0}
     workspace = SimpleNamespace(described=SimpleNamespace(device=device), timeline=lambda: (0, []))
-    survey = SimpleNamespace(summaries=[first, second], resumed=resumed, seconds=12.0, workspace=workspace)
+    survey = SimpleNamespace(summaries=[first, second], resumed=resumed, seconds=12.0, workspace=workspace, phases={})
     assert times_of(survey) == [
         (f"kernels on the {device.upper()}", "8 s of steps, modelled, forward and back"),
         ("seconds of all shots", "7 s, of which 2.5 s for data"),
@@ -96,6 +96,20 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
     for shot in (first, second):
         shot["phases"] = {"forward": 0.25}
     assert times_of(survey)[2] == ("this run", run.replace("1.5", "24"))
+    survey.phases = {"model": 3.0, "shots": 8.5}
+    phases = "model 3 s, shots 8.5 s; shot 0, which made the plan, 3.5 s, of which 1.25 s for data"
+    assert times_of(survey)[3:] == [("its phases, one after the other", phases)]
+    workspace.timeline = lambda: None
+    assert times_of(survey)[3:] == [("its phases, one after the other", "model 3 s, shots 8.5 s")]
+
+
+def test_phases_end_where_the_next_ones_begin(monkeypatch):
+    ticks = iter([10.0, 12.0, 12.5])
+    monkeypatch.setattr(progress, "perf_counter", lambda: next(ticks))
+    clock = progress.PhaseClock()
+    clock.end("model")
+    clock.end("shots")
+    assert clock.phases == {"model": 2.0, "shots": 0.5} and clock.seconds == 2.5
 
 
 def test_facts_of_a_plan_count_whole_snapshots():

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from forebay.drawing.page import Picture
     from forebay.wave.job import Job, Survey
+    from forebay.wave.job.progress import PhaseClock
 
 
 def rtm(
@@ -45,7 +46,7 @@ def rtm(
     from forebay.errors import WaveError
     from forebay.report.console import say
     from forebay.wave.job import changed, read_job, run_job  # loaded when a job is run
-    from forebay.wave.job.results import times_of
+    from forebay.wave.job.results import kernel_seconds, over_kernels, times_of
 
     if check + verify + repair > 1:
         raise WaveError("--check, --verify and --repair exclude each other: give one of them")
@@ -62,6 +63,7 @@ def rtm(
     say(console, f"wrote {', '.join(map(str, results.written))}")
     if as_json:
         told = {"shots": survey.summaries, "failed": survey.failed, "aside": survey.aside, "seconds": survey.seconds}
+        told |= {"phases": survey.phases, "kernels": kernel_seconds(survey), "over_kernels": over_kernels(survey)}
         typer.echo(json.dumps(told | {"written": [str(path) for path in results.written]}, indent=2))
     for what, seconds in times_of(survey):
         say(console, f"{what}: {seconds}")
@@ -86,21 +88,26 @@ class _Results:
 
     def write(self, survey: "Survey") -> None:
         """Write the image, pictures and the report, and seal them."""
+        from forebay.wave.job.progress import PhaseClock
         from forebay.wave.job.results import write_image
         from forebay.wave.job.workspace.results_seal import sealing
 
         folder = self.job.output.directory
         with sealing(folder, survey.workspace.identity) as sealed:
+            clock = PhaseClock()
             self.written += write_image(survey, folder, self.formats)
-            pictures = self._report(survey, folder)
+            clock.end("files")
+            pictures = self._report(survey, folder, clock)
             sealed.extend(dict.fromkeys([*self.written, *(picture.path for picture in pictures)]))
 
-    def _report(self, survey: "Survey", folder: Path) -> "list[Picture]":
+    def _report(self, survey: "Survey", folder: Path, clock: "PhaseClock") -> "list[Picture]":
         """Write the report, and return the pictures in it."""
         from forebay.wave.job.results import write_report
 
         with self.console.status("writing the report"):
             pictures = self._pictures(survey, folder) if self.drawn else []
+            clock.end("pictures")
+            survey.phases.update(clock.phases)
             lead = f"{self.job.physics.kind} migration of {survey.workspace.geometry.count} shots.".capitalize()
             write_report(survey, folder / "report.html", pictures, f"Migration: {self.name}", lead)
         self.written.append(folder / "report.html")

@@ -16,8 +16,9 @@ from forebay.wave.earth.strips import in_strips
 WATER = 1500.0
 """metres per second"""
 SALT = 4480.0
-STRIP = 2**20
-"""points that are made at a time: surfaces are small beside them, and threads seldom wait for each other"""
+STRIP = 2**18
+"""Points that are made at a time: surfaces are small beside them, threads seldom wait for each other, and what is
+computed on the way lies in memory that is not asked of the system again and again."""
 
 Build = Callable[[np.random.Generator, float], Callable[[Any, Any, Any], Any]]
 

@@ -76,14 +76,22 @@ def tell_notes(console: Console, notes: list[str]) -> None:
 
 
 def compute_shots(
-    workspace: Workspace, client: "ShotCluster | None", todo: list[int], bars: ProgressBars, console: Console
+    workspace: Workspace,
+    client: "ShotCluster | None",
+    todo: list[int],
+    bars: ProgressBars,
+    console: Console,
+    taken: Callable[[], None] = lambda: None,
 ) -> dict[int, str]:
-    """Do the work on shots, here or on a cluster, and tell which failed and why."""
+    """Do the work on shots, here or on a cluster, and tell which failed and why; `taken` hears of those here."""
     if not todo:  # what is finished keeps its plan, however little memory there is now
         return {}
     budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
     _settle(workspace, budget, console)
-    return shots_here(workspace, todo, bars) if client is None else client.shots(workspace, todo, budget, bars)
+    if client is None:
+        taken()  # an earlier run may have left some
+        return shots_here(workspace, todo, bars, taken)
+    return client.shots(workspace, todo, budget, bars)
 
 
 def _settle(workspace: Workspace, budget: Budget, console: Console) -> None:

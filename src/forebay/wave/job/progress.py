@@ -1,4 +1,4 @@
-"""What is shown while shots are migrated: shots and steps done, and the time left."""
+"""What is shown while shots are migrated: shots and steps done, and the time left; and where a run's time went."""
 
 from time import perf_counter
 from types import TracebackType
@@ -8,6 +8,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from forebay.report.console import say
 from forebay.units import seconds_to_text
+
+
+class PhaseClock:
+    """The seconds of phases that follow each other, by name."""
+
+    def __init__(self) -> None:
+        self._start = self._last = perf_counter()
+        self.phases: dict[str, float] = {}
+
+    def end(self, phase: str) -> None:
+        """End a phase, which began where the last one ended."""
+        now = perf_counter()
+        self.phases[phase], self._last = now - self._last, now
+
+    @property
+    def seconds(self) -> float:
+        """Of all phases that have ended."""
+        return self._last - self._start
 
 
 class ProgressBars:

@@ -228,14 +228,34 @@ def times_of(survey: Survey) -> list[tuple[str, str]]:
     kernels, device = kernel_seconds(survey), survey.workspace.described.device
     shots = sum(shot["seconds"] for shot in survey.summaries)
     data = sum(shot["data"] for shot in survey.summaries)
-    run = seconds_to_text(survey.seconds)
-    if kernels > 0 and not survey.resumed:
-        run += f", {survey.seconds / kernels:.3g} times that of its kernels"
+    run, ratio = seconds_to_text(survey.seconds), over_kernels(survey)
+    if ratio is not None:
+        run += f", {ratio:.3g} times that of its kernels"
+    phases = [f"{phase} {seconds_to_text(seconds)}" for phase, seconds in survey.phases.items()]
     return [
         (f"kernels on the {device.upper()}", f"{seconds_to_text(kernels)} of steps, modelled, forward and back"),
         ("seconds of all shots", f"{seconds_to_text(shots)}, of which {seconds_to_text(data)} for data"),
         ("this run", run),
+        *([("its phases, one after the other", _with_first(phases, survey))] if phases else []),
     ]
+
+
+def over_kernels(survey: Survey) -> float | None:
+    """Return how many times as long as its kernels a run took that computed all of its shots, up to the image."""
+    kernels = kernel_seconds(survey)
+    return survey.seconds / kernels if kernels > 0 and not survey.resumed else None
+
+
+def _with_first(phases: list[str], survey: Survey) -> str:
+    """Add the shot that made the plan to phases: what comes once, and is not the model, it waited for."""
+    timeline = survey.workspace.timeline()
+    first = [shot for shot in survey.summaries if timeline is not None and shot["shot"] == timeline[0]]
+    told = [
+        f"shot {shot['shot']}, which made the plan, {seconds_to_text(shot['seconds'])}, "
+        f"of which {seconds_to_text(shot['data'])} for data"
+        for shot in first
+    ]
+    return "; ".join([", ".join(phases), *told])
 
 
 def _table(survey: Survey) -> TextTable:

@@ -1,10 +1,8 @@
 """Many shots: in this process or on a Dask cluster, resumed where an earlier run ended, summed in a fixed order."""
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from time import perf_counter
 from typing import Any
 
 from numpy.typing import NDArray
@@ -12,18 +10,15 @@ from rich.console import Console
 
 from forebay.errors import CorruptionError, WaveError
 from forebay.report.console import say
-from forebay.tasks import ThreadTask, Workers
 from forebay.wave.job.begin import begun, compute_shots, run_held, tell_notes
 from forebay.wave.job.job import Job
 from forebay.wave.job.pilot import ImageCheck, check_images, run_pilot
-from forebay.wave.job.progress import ProgressBars
-from forebay.wave.job.stack import PartialImage, finish, outliers, tree_sum
+from forebay.wave.job.progress import PhaseClock, ProgressBars
+from forebay.wave.job.shots.summing import RunningSum
+from forebay.wave.job.stack import PartialImage, finish, outliers
 from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, pilot_of, take_pilot
-
-READERS = 4
-"""Threads that read images ahead of their sum."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +40,8 @@ class Survey:
     """shots that an earlier run had finished"""
     seconds: float
     """of this run"""
+    phases: dict[str, float] = field(default_factory=dict)
+    """of these, what each phase took; whoever writes what the job leaves behind adds its own"""
     summaries: list[dict[str, Any]] = field(default_factory=list)
     """what each finished shot told of itself"""
     pilot: PilotResult | None = None
@@ -81,47 +78,52 @@ def run_job(
 
 def _survey(job: Job, console: Console, repair: bool) -> Survey:
     """Do what `run_job` does, in a directory that is held."""
-    start = perf_counter()
+    clock = PhaseClock()
     damage: list[str] = []
     failed: dict[int, str] = {}
     with ExitStack() as opened:
         workspace, client = opened.enter_context(begun(job, console, damage))
+        clock.end("model")
         tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:
             say(console, f"{len(done)} of {count} shots were finished before")
         if job.memory.image_error is not None:
             _lead(workspace, client, console)
+            clock.end("pilot")
         bars = opened.enter_context(ProgressBars(console, count, len(done), steps_of(workspace)[1]))
         todo = [shot for shot in range(count) if shot not in done]
         if repair:
             unasked = [shot for shot in todo if shot not in workspace.damaged]
             failed |= dict.fromkeys(unasked, "it was not computed before: run the job without --repair")
             todo = [shot for shot in todo if shot in workspace.damaged]
-        failed |= compute_shots(workspace, client, todo, bars, console)
+        sums = opened.enter_context(RunningSum(workspace))
+        failed |= compute_shots(workspace, client, todo, bars, console, sums.advance)
+        clock.end("shots")
         summaries = _summaries(workspace, failed)
         tell_notes(console, [*_silenced(summaries), *_empty(summaries)])
         aside = {} if job.imaging.include_outliers else _aside(summaries)
         chosen = summaries.keys() - aside.keys()
-        if client is not None:
-            stack = client.stack(workspace, chosen, failed)
-        else:
-            stack = tree_sum(_images(workspace, chosen, failed))
+        stack = sums.total(chosen, failed) if client is None else client.stack(workspace, chosen, failed)
+        clock.end("sum")
     if stack is None:
         raise WaveError(f"none of the {count} shots could be migrated; the first failed: {next(iter(failed.values()))}")
     stack, grid = stack.spread(workspace.described.grid.shape), workspace.described.grid
     found = pilot_of(workspace) if job.memory.image_error is not None else None
     check = check_images(workspace, found, stack, chosen - failed.keys()) if found is not None else None
     tell_notes(console, _too_far(check, job.memory.image_error))
+    image = finish(stack, grid, job.imaging.mute)
+    clock.end("image")
     return Survey(
         workspace,
         stack,
-        finish(stack, grid, job.imaging.mute),
+        image,
         failed=failed,
         aside=aside,
         damage=damage,
         resumed=len(done),
-        seconds=perf_counter() - start,
+        seconds=clock.seconds,
+        phases=clock.phases,
         summaries=[summary for shot, summary in summaries.items() if shot not in failed],
         pilot=found,
         check=check,
@@ -197,23 +199,3 @@ def _aside(summaries: dict[int, dict[str, Any]]) -> dict[int, str]:
         "or set imaging.include_outliers"
         for shot, times in found.items()
     }
-
-
-def _images(workspace: Workspace, chosen: set[int], failed: dict[int, str]) -> Iterator[PartialImage | None]:
-    """Read the images of shots in their order, some of them ahead by other threads; None where one is not summed."""
-    coming: deque[ThreadTask[PartialImage | None] | None] = deque()
-    with closing(Workers(READERS, "forebay-stack")) as readers:
-        for shot in range(workspace.geometry.count):
-            coming.append(readers.submit(_image_of, workspace, shot, failed) if shot in chosen else None)
-            while len(coming) > READERS or (coming and shot == workspace.geometry.count - 1):
-                image = coming.popleft()
-                yield None if image is None else image.result()
-
-
-def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
-    """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
-    try:
-        return workspace.part(shot)
-    except CorruptionError as error:
-        failed[shot] = str(error)
-        return None

@@ -129,17 +129,44 @@ def outliers(strengths: Mapping[int, float]) -> dict[int, float]:
     return {shot: strength / usual for shot, strength in heard.items() if math.log(strength) - math.log(usual) > limit}
 
 
-def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any] | None = None) -> Any:
-    """Sum parts in the order of a binary tree by their place; None where a shot is missing.
+class TreeSum:
+    """Sums parts in the order of a binary tree by their place, as they come.
 
-    Parts are taken one after the other, and no more sums are held at a time than the tree is high.
+    No more sums are held at a time than the tree is high.
 
     Parameters
     ----------
-    parts
-        One per shot, in the order of their numbers.
     add
         How two are added; it may also arrange that they will be.
+    """
+
+    def __init__(self, add: Callable[[Any, Any], Any] | None = None) -> None:
+        self._add = add or PartialImage.__add__
+        self._sums: list[tuple[int, Any]] = []  # (height, sum), the highest first
+        self.count = 0
+        """of the parts that were taken"""
+
+    def take(self, part: Any) -> None:
+        """Take the next part; None where a shot is missing."""
+        self._sums.append((0, part))
+        while len(self._sums) > 1 and self._sums[-1][0] == self._sums[-2][0]:
+            (height, right), (_, left) = self._sums.pop(), self._sums.pop()
+            self._sums.append((height + 1, self._both(left, right)))
+        self.count += 1
+
+    def total(self) -> Any:
+        """Return the sum of all parts, after which none is taken; None where all shots are missing."""
+        total = None
+        while self._sums:
+            total = self._both(self._sums.pop()[1], total)
+        return total
+
+    def _both(self, left: Any, right: Any) -> Any:
+        return right if left is None else left if right is None else self._add(left, right)
+
+
+def tree_sum(parts: Iterable[Any], add: Callable[[Any, Any], Any] | None = None) -> Any:
+    """Sum parts, one for each shot in the order of their numbers, as `TreeSum` does.
 
     Examples
     --------
@@ -148,18 +175,7 @@ def tree_sum(parts: Iterable[PartialImage | None], add: Callable[[Any, Any], Any
     >>> tree_sum(["a", None, "c", "d"], add=lambda one, other: f"({one}{other})")
     '(a(cd))'
     """
-    join = add or PartialImage.__add__
-    sums: list[tuple[int, Any]] = []  # (height, sum), the highest first
-
-    def both(left: Any, right: Any) -> Any:
-        return right if left is None else left if right is None else join(left, right)
-
+    tree = TreeSum(add)
     for part in parts:
-        sums.append((0, part))
-        while len(sums) > 1 and sums[-1][0] == sums[-2][0]:
-            (height, right), (_, left) = sums.pop(), sums.pop()
-            sums.append((height + 1, both(left, right)))
-    total = None
-    while sums:
-        total = both(sums.pop()[1], total)
-    return total
+        tree.take(part)
+    return tree.total()

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections import deque
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,14 @@ class Attempt:
     left: int
 
 
-def shots_here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dict[int, str]:
-    """Do the work on shots one after the other, and return which failed and why; raise what all would meet."""
-    shots = _Shots(workspace, todo, bars)
+def shots_here(
+    workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[[], None] = lambda: None
+) -> dict[int, str]:
+    """Do the work on shots one after the other, and return which failed and why; raise what all would meet.
+
+    `taken` is called after each shot that is finished.
+    """
+    shots = _Shots(workspace, todo, bars, taken)
     reading, writing = closing(Workers(1, "forebay-read")), closing(Workers(1, "forebay-write"))
     with warnings.catch_warnings(), reading as reader, writing as writer:
         warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, and threads share what is ignored
@@ -55,8 +61,8 @@ def shots_here(workspace: Workspace, todo: list[int], bars: ProgressBars) -> dic
 class _Shots:
     """What is left to do, under way and failed."""
 
-    def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars) -> None:
-        self.workspace, self.bars, self.kind = workspace, bars, kind_of(workspace.work)
+    def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[[], None]) -> None:
+        self.workspace, self.bars, self.taken, self.kind = workspace, bars, taken, kind_of(workspace.work)
         self.stream = stream_apart(workspace.described.device)
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
         self.ahead: dict[int, ThreadTask[Any]] = {}
@@ -90,7 +96,7 @@ class _Shots:
                 continue
             for attempt, shot in zip(batch, computed, strict=True):
                 try:
-                    self.bars.finished(attempt.shot, _write(self.workspace, [shot]))
+                    self._finish(attempt, _write(self.workspace, [shot]))
                 except Exception as error:
                     self._fail(attempt, error)
         self.waiting.extendleft(reversed(left))
@@ -98,15 +104,16 @@ class _Shots:
     def run(self, reader: Workers, writer: Workers) -> None:
         """Compute all shots in this thread, and have them read and written by others."""
         while self.waiting:
-            attempt, overlaps = self.waiting.popleft(), room_for_two(self.workspace)
-            if overlaps and self.waiting and (coming := self.waiting[0].shot) not in self.ahead:
+            attempt = self.waiting.popleft()
+            if room_for_two(self.workspace) and self.waiting and (coming := self.waiting[0].shot) not in self.ahead:
                 self.ahead[coming] = reader.submit(self._read, coming)
             computed = self._compute(attempt)
+            self.workspace.take_plan()  # which the next one needs, while this one is written
             self._settle()
             if computed:
                 self.behind = attempt, writer.submit(_write, self.workspace, computed)
-            if not overlaps or not self.waiting:
-                self._settle()  # before the next one begins, which may need its plan
+            if not self.waiting or not room_for_two(self.workspace):
+                self._settle()
 
     def _read(self, shot: int) -> Any:
         """Read a shot; a GPU with room for it models its data beside another one."""
@@ -140,7 +147,12 @@ class _Shots:
         if (error := written.exception()) is not None:
             self._fail(attempt, error)
         else:
-            self.bars.finished(attempt.shot, written.result())
+            self._finish(attempt, written.result())
+
+    def _finish(self, attempt: Attempt, seconds: float) -> None:
+        """Show that a shot is finished, and tell whoever waits for it."""
+        self.bars.finished(attempt.shot, seconds)
+        self.taken()
 
     def _fail(self, attempt: Attempt, error: BaseException) -> None:
         """Have a shot tried again, or let it be; the error itself is let go: its frames hold the arrays of the shot."""
@@ -159,13 +171,16 @@ class _Shots:
 def room_for_two(workspace: Workspace) -> bool:
     """Tell whether the plan for all shots leaves room in its budget for what is read ahead and written behind."""
     plan = workspace.plan()
-    if plan is None:  # the first shot makes it; with checkpoints each has its own
-        return False
+    return plan is not None and leaves(plan, "host", held_beside(workspace))  # checkpointed shots have each their own
+
+
+def held_beside(workspace: Workspace) -> int:
+    """Return the bytes of what is read ahead of a shot and written behind it."""
     described, geometry = workspace.described, workspace.geometry
     fields = sum(name.startswith(("model/", "true/")) for name in described.inputs)
-    points = math.prod(side.stop - side.start for side in workspace.boxes[0])
+    points: int = math.prod(side.stop - side.start for side in workspace.boxes[0])
     gathers = GATHERS * geometry.most_receivers * max(len(workspace.wavelet), steps_of(workspace)[0])
-    return leaves(plan, "host", BYTES * ((IMAGES + fields) * points + gathers))
+    return BYTES * ((IMAGES + fields) * points + gathers)
 
 
 def models_ahead(workspace: Workspace) -> bool:

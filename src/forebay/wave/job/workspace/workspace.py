@@ -149,8 +149,7 @@ class Workspace:
 
     def plan(self) -> Plan | None:
         """Return the plan for all shots, once there is one."""
-        path = self.root / "plan.json"
-        if not path.exists():
+        if not (path := self.root / "plan.json").exists():
             return None
         content = open_text(path, file="plan", job=self.identity)
         try:
@@ -311,10 +310,7 @@ class Workspace:
         return replace(self, work=work, damaged=set())
 
     def take(self, shot: int) -> None:
-        """Take over a shot that a worker of this run wrote, and the plan that it made for all others, if any.
-
-        Where another run has begun, the draft is gone, and nothing is renamed.
-        """
+        """Take over a shot, and its plan, that a worker of this run wrote; once another run has begun, nothing."""
         draft, place = self._draft_of(shot), self.path(shot)
         open_archive(draft, **self._seal_of(shot), run=self.run)
         if place.is_dir():  # no file can replace it
@@ -325,6 +321,10 @@ class Workspace:
         sync(place.parent)
         for path in (draft, place):
             path.with_suffix(".error").unlink(missing_ok=True)
+        self.take_plan()
+
+    def take_plan(self) -> None:
+        """Take over the plan that a worker of this run made for all shots, if any, unless there is one."""
         for name in PLAN:
             if (self.drafts / name).exists() and not (self.root / "plan.json").exists():
                 (self.drafts / name).replace(self.root / name)
