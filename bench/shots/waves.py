@@ -136,7 +136,9 @@ class Waves:
             if step % looks == 0:
                 least.append(self.machine.free())
 
-        how |= {"record": lambda state, _: self.propagator.image_record(state), "every": every, "directory": directory}
+        encodes = how.get("codec") or getattr(how.get("plan"), "codec", None)
+        see = self.propagator.image_window if encodes else self.propagator.image_record
+        how |= {"record": lambda state, _: see(state), "every": every, "directory": directory}
         done: list[Result] = []
         taken = self.machine.timed(
             lambda: done.append(fb.reverse(self.loop.forward, backward, self.start, steps, progress=False, **how))

@@ -102,7 +102,11 @@ static double __fma_rn(double x, double y, double z) { return __builtin_fma(x, y
 static double __dadd_rn(double x, double y) { return x + y; }
 static double __dsub_rn(double x, double y) { return x - y; }
 static double __dmul_rn(double x, double y) { return x * y; }
-static float __double2float_rz(double x) { return (float)x; }
+static float __double2float_rz(double x)
+{
+    const float y = (float)x;
+    return fabs(y) > fabs(x) ? __int_as_float(__float_as_int(y) - 1) : y;
+}
 static int highest_bit(u x) { return x ? 31 - __builtin_clz(x) : -1; }
 static int extended(u x, int width)
 {

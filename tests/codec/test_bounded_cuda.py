@@ -23,8 +23,9 @@ from tests.codec.fibers import built, on_cpu, whole
 
 from forebay.codec import Encoded, get
 from forebay.codec.bounded import Bounded
-from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
+from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines, pitches
 from forebay.codec.bounded.format import MAGIC, tiling_of
+from forebay.cuda.arrays import View
 from forebay.errors import CodecError, EncodingError
 
 NAMES = ["bounded:1e-3", "bounded:1e-6", "bounded:abs=0.01", "bounded:abs=1e-13"]
@@ -69,13 +70,37 @@ extern "C" u32 launch(u32 which, u32 blocks, u32 threads, u32 seed, const u8 *pa
 }
 """
 KERNELS = ("decode", "decode_straight", "decode_shifted")
+ENCODER = r"""
+static const real *array; static u8 *room; static double *parts, asked; static u32 numbers[6], step_, count;
+static i64 five[5]; static u64 begins; static const signed char *weights;
+static void body()
+{
+    const i64 n2 = five[0], n1 = five[1], n0 = five[2];
+    if (step_ == 0)
+        range_of_window(array, n2, n1, n0, five[3], five[4], parts);
+    else if (step_ == 1)
+        begin((Header *)room, parts, count, asked, 0, 0, numbers[0], numbers[1], n2, n1, n0, numbers[4], begins);
+    else
+        encode(array, room, n2, n1, n0, numbers[2], numbers[3], numbers[4], numbers[5], weights, five[3], five[4]);
+}
+extern "C" void launch(u32 blocks, u32 threads, u32 seed, const real *values, u8 *out, double *where, u32 ranges,
+                       double bound, const u32 *six, const i64 *window, u64 start, const signed char *exponents)
+{
+    array = values, room = out, parts = where, count = ranges, asked = bound, begins = start, weights = exponents;
+    memcpy(numbers, six, sizeof(numbers)), memcpy(five, window, sizeof(five));
+    for (step_ = ranges ? 0 : 1; step_ < 3; ++step_) {
+        gridDim.x = step_ == 0 ? ranges : step_ == 1 ? 1 : blocks;
+        run_blocks(gridDim.x, step_ == 0 ? 256 : step_ == 1 ? 32 : threads, seed, body);
+    }
+}
+"""
 
 
-def emulated(dtype, rank):
+def emulated(dtype, rank, entry=ENTRY):
     source, replaced = re.subn(r'asm\("bfind.*?"r"\((.*)\)\);', r"highest = highest_bit(\1);", whole(SOURCE))
     source, also = re.subn(r'asm\("szext.*?"r"\(window\).*', "field = extended(window, width);", source)
     assert (replaced, also) == (1, 1)
-    return built(source, ENTRY, tuple(defines(np.dtype(dtype), rank).items())).launch
+    return built(source, entry, tuple(defines(np.dtype(dtype), rank).items())).launch
 
 
 def decoded_by(name, payload, shape, dtype, shift=0, seed=0, weighted=False):
@@ -130,6 +155,68 @@ def test_decoders_agree_with_the_cpu(shape, shifts, dtype, kind):
     out, flag = decoded_by("decode", payload, shape, dtype, 1)
     assert not flag
     assert_alike(out, expected)
+
+
+def encoded_by_kernels(codec, window, ranges=3, seed=0):
+    """Encode a window of a larger array where it lies; give the encoding."""
+    shape, dtype = window.shape, window.dtype
+    how = codec._tiling(shape, dtype)
+    view = View(window.ctypes.data, shape, dtype, window.nbytes, contiguous=False, strides=window.strides)
+    assert view.is_window and codec.reads_windows(shape, dtype)
+    most = codec.max_bytes(shape, dtype)
+    room, parts = np.full(most + 64, 0xAB, np.uint8), np.full(2 * ranges, np.nan)
+    numbers = np.array([MAGIC, how.kind, *how.counts[1:], how.tiles, how.shift], np.uint32)
+    five = np.array([*how.extents, *pitches(view, how)], np.int64)
+    exponents = codec.weight.exponents(shape, 1, how) if codec.weight else None
+    emulated(dtype.name, how.rank, ENCODER)(
+        *(-(-how.tiles // WARPS[how.rank]), 32 * WARPS[how.rank], seed),
+        *map(ctypes.c_void_p, (view.pointer, room.ctypes.data, parts.ctypes.data)),
+        ranges if codec.relative else 0,
+        ctypes.c_double(codec.bound),
+        *map(ctypes.c_void_p, (numbers.ctypes.data, five.ctypes.data)),
+        ctypes.c_uint64(how.start),
+        ctypes.c_void_p(exponents.ctypes.data if exponents is not None else None),
+    )
+    assert (room[most:] == 0xAB).all()
+    return Encoded(codec, shape, dtype, room[:most], lambda: int(room[:8].view(np.uint64)[0]))
+
+
+def window_of(kind, shape, dtype, before, after):
+    """Return values in a larger array whose others are far away, or no numbers."""
+    around = np.full([sum(extents) for extents in zip(before, shape, after, strict=True)], 1e6, dtype)
+    around[::2] = np.nan
+    window = around[tuple(slice(first, first + extent) for first, extent in zip(before, shape, strict=True))]
+    window[...] = values(kind, shape, dtype)
+    return window
+
+
+@on_cpu
+@pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("shape", "before", "after"),
+    [
+        ((67, 45), (3, 1), (2, 4)),
+        ((128, 96), (4, 8), (4, 8)),
+        ((21, 37, 53), (2, 3, 1), (1, 2, 6)),
+        ((16, 32, 48), (4, 4, 8), (4, 4, 8)),
+    ],
+)
+def test_windows_are_encoded_where_they_lie(shape, before, after, dtype, kind):
+    window = window_of(kind, shape, dtype, before, after)
+    weight = np.geomspace(1e-9, 4, window.size).reshape(shape) if kind == "special" else None
+    for number, codec in enumerate((Bounded(1e-3, weight=weight), Bounded(abs=1e-2, weight=weight))):
+        here = codec.encode(np.ascontiguousarray(window))
+        assert encoded_by_kernels(codec, window, 3 - number, number).to_bytes() == here.to_bytes()
+
+
+def test_windows_are_arrays_cut_into_tiles_as_they_are():
+    codec = get("bounded:1e-3")
+    reads = [shape for shape in SHAPES if codec.reads_windows(shape, np.dtype("float32"))]
+    assert reads == [(67, 45), (128, 96), (24, 32, 48), (21, 37, 53), (9, 33, 68), (12, 20, 150)]
+    assert not codec.reads_windows((21, 37, 53), np.dtype("float16"))
+    assert not codec.reads_windows((2, 37, 53), np.dtype("float32"))
+    assert not get("zfp:8").reads_windows((21, 37, 53), np.dtype("float32"))
 
 
 @on_cpu
@@ -263,6 +350,23 @@ def test_cpu_and_gpu_agree_on_other_types_and_weights(cupy, stream, shape, dtype
     weight = np.geomspace(1e-9, 4, array.size).reshape(shape) if weighted else None
     codecs = Bounded(1e-3, weight=weight), Bounded(abs=1e-2, weight=weight)
     check_gpu_agrees(codecs, array, cupy, stream)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["bounded:1e-4", "bounded:abs=1e-2", "dense:1e-4"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", [(67, 45), (21, 37, 53), (40, 64, 96)])
+@pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
+def test_windows_are_encoded_on_a_gpu_where_they_lie(cupy, stream, shape, dtype, kind, name):
+    codec, edges = get(name), range(3, 3 + len(shape))
+    window = window_of(kind, shape, dtype, edges, edges)
+    there = cupy.empty(window.base.shape, dtype)
+    there.set(window.base)
+    cupy.cuda.get_current_stream().synchronize()
+    place = tuple(slice(first, first + extent) for first, extent in zip(edges, shape, strict=True))
+    assert codec.encode(there[place], stream=stream).to_bytes() == codec.encode(window.copy()).to_bytes()
+    with pytest.raises(CodecError, match="gaps"):
+        codec.encode(there[..., ::2], stream=stream)
 
 
 @pytest.mark.gpu

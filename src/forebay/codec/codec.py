@@ -118,6 +118,10 @@ class Codec(ABC):
         """Tell whether such arrays can be encoded on a GPU."""
         return self.handles(dtype)
 
+    def reads_windows(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether such arrays are read on a GPU where they lie in larger ones; see `forebay.cuda.arrays`."""
+        return False
+
     @abstractmethod
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return the bytes that the encoding of such an array takes at most."""
@@ -135,7 +139,7 @@ class Codec(ABC):
         """Decode into a contiguous array, raising `EncodingError` for bytes that are no encoding of one like it."""
 
     def encode_device(self, array: "View", out: "View", stream: "Stream") -> None:
-        """Enqueue the encoding of a contiguous array into `out`."""
+        """Enqueue the encoding of an array into `out`; it is contiguous, or a window that `reads_windows` allows."""
         raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
@@ -152,7 +156,7 @@ class Codec(ABC):
         Parameters
         ----------
         array
-            Contiguous, of NumPy, or of a GPU library.
+            Contiguous, of NumPy, or of a GPU library; on a GPU, what `reads_windows` allows may be cut out of another.
         out
             Room for `max_bytes`, where the array is: bytes of NumPy, or a GPU array. Allocated where it is not given.
         stream
@@ -193,7 +197,7 @@ class Codec(ABC):
     def _encode_on_device(self, array: Any, out: Any, stream: "Stream | None") -> Encoded:
         from forebay.codec import device
 
-        source = device.whole(array)
+        source = device.readable(array, self.reads_windows)
         self.check(source.dtype)
         most = self.max_bytes(source.shape, source.dtype)
         with device.beside(source):

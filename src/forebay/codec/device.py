@@ -19,12 +19,12 @@ from forebay.cuda.stream import callers_streams
 from forebay.errors import CodecError, EncodingError
 
 
-def whole(array: Any) -> View:
-    """Return where a contiguous GPU array lies."""
+def readable(array: Any, reads_windows: Callable[[tuple[int, ...], np.dtype[Any]], bool]) -> View:
+    """Return where a GPU array lies that is contiguous, or a window that the codec reads."""
     source = view(array)
-    if not source.contiguous:
-        raise CodecError("a GPU array with gaps cannot be encoded: make it contiguous first")
-    return source
+    if source.contiguous or (source.is_window and reads_windows(source.shape, source.dtype)):
+        return source
+    raise CodecError("a GPU array with such gaps cannot be encoded: make it contiguous first")
 
 
 def beside(array: View) -> AbstractContextManager[None]:

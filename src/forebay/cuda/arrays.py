@@ -6,6 +6,9 @@ from typing import Any
 
 import numpy as np
 
+FARTHEST_ROW = 2**31
+"""Bytes from one row of a window to the next stay below it, so that kernels count them in 32 bits."""
+
 
 @dataclass(frozen=True)
 class View:
@@ -22,6 +25,8 @@ class View:
     """Bytes of the elements."""
     contiguous: bool
     """Whether they lie in C order without gaps, so that `nbytes` from `pointer` are exactly the array."""
+    strides: tuple[int, ...] | None = None
+    """Bytes from neighbour to neighbour along each axis, where it is not contiguous."""
 
     @classmethod
     def at(cls, pointer: int, shape: tuple[int, ...], dtype: Any) -> "View":
@@ -36,9 +41,14 @@ class View:
         return cls(pointer, shape, dtype, math.prod(shape) * dtype.itemsize, contiguous=True)
 
     @property
+    def is_window(self) -> bool:
+        """Whether it is cut out of a larger array in C order, its rows whole: kernels may read it where it lies."""
+        return self.strides is not None and is_window(self.shape, self.strides, self.dtype.itemsize)
+
+    @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         if not self.contiguous:
-            raise AttributeError("a view of an array with gaps cannot be given out: it does not know the strides")
+            raise AttributeError("a view of an array with gaps cannot be given out: make the array contiguous first")
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -64,12 +74,15 @@ def view(array: Any) -> View:
         raise TypeError(f"{kind} is not an array on a GPU: move it there first (cupy.asarray(x), tensor.cuda())")
     shape = tuple(int(extent) for extent in interface["shape"])
     dtype = np.dtype(interface["typestr"])
+    strides = interface.get("strides")
+    contiguous = _is_contiguous(shape, strides, dtype.itemsize)
     return View(
         pointer=int(interface["data"][0] or 0),
         shape=shape,
         dtype=dtype,
         nbytes=math.prod(shape) * dtype.itemsize,
-        contiguous=_is_contiguous(shape, interface.get("strides"), dtype.itemsize),
+        contiguous=contiguous,
+        strides=None if contiguous else tuple(map(int, strides)),
     )
 
 
@@ -81,4 +94,22 @@ def _is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...] | None, item
         if extent != 1 and stride != expected:  # the stride of an axis with one element is never used
             return False
         expected *= extent
+    return True
+
+
+def is_window(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> bool:
+    """Tell whether elements with such strides are cut out of a larger array in C order, along rows without gaps.
+
+    Examples
+    --------
+    >>> is_window((2, 3), (32, 4), 4), is_window((2, 3), (32, 8), 4), is_window((2, 3), (4, 8), 4)
+    (True, False, False)
+    """
+    if not shape or strides[-1] != itemsize or max(strides[-2:]) >= FARTHEST_ROW:
+        return False
+    within = itemsize * shape[-1]
+    for extent, stride in zip(reversed(shape[:-1]), reversed(strides[:-1]), strict=True):
+        if stride < within or stride % itemsize:
+            return False
+        within = stride * extent
     return True

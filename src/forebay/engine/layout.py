@@ -1,5 +1,6 @@
 """States as trees of arrays: where each array of a snapshot lies in one region, and what a state has to be like."""
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optree
 
+from forebay.cuda.arrays import is_window
 from forebay.engine.states.matching import aligned_leaves
 from forebay.engine.states.sharing import sharing, sharing_with_gaps
 from forebay.engine.trees import flatten
@@ -16,7 +18,7 @@ from forebay.machine.arrays.dispatch import NUMPY, array_library, region_of
 from forebay.machine.arrays.library import ArrayLibrary
 from forebay.machine.packing import in_a_row, snapshot_bytes
 from forebay.machine.region import Region
-from forebay.machine.spec import Leaf
+from forebay.machine.spec import JaxKind, Leaf
 
 
 class Likeness(NamedTuple):
@@ -73,9 +75,9 @@ class Layout:
         leaves = zip(flatten(tree)[0], self.leaves, strict=True)
         return self.build([array_library(array).copy_as(array, leaf.spec) for array, leaf in leaves])
 
-    def check(self, tree: Any) -> list[Any]:
-        """Take a tree that a callback returned apart, refusing one that differs from this layout."""
-        return self._fitted(tree, False)[0]
+    def check(self, tree: Any, windows: bool = False) -> list[Any]:
+        """Take a tree that a callback returned apart, refusing one that differs; `windows` are those of a record."""
+        return self._fitted(tree, False, windows)[0]
 
     def regions(self, arrays: Sequence[Any]) -> list[Region]:
         """Return where arrays lie that `check` returned."""
@@ -83,6 +85,10 @@ class Layout:
             region_of(array) if likeness.device is None else Region(likeness.library.address(array) or 0, leaf.nbytes)
             for array, leaf, likeness in zip(arrays, self.leaves, self.likenesses, strict=True)
         ]
+
+    def windows(self, arrays: Sequence[Any]) -> list[tuple[int, ...] | None]:
+        """Return the strides of those arrays that `check` returned as windows, and None for the others."""
+        return [self._window(number, array) for number, array in enumerate(arrays)]
 
     def match(self, tree: Any) -> Any:
         """Return a state that forward returned as the initial one was built, refusing one that differs from it.
@@ -99,9 +105,12 @@ class Layout:
             )
         return tree if is_same else self.build(arrays)
 
-    def match_record(self, tree: Any) -> Any:
-        """Return a record as the first one was built; arrays in another order, or with gaps on the host, are copied."""
-        arrays, is_same = self._fitted(tree, True)
+    def match_record(self, tree: Any, windows: bool = False) -> Any:
+        """Return a record as the first one was built; arrays in another order or with gaps are copied.
+
+        Where `windows` are allowed, arrays that are cut out of larger ones along whole rows stay where they lie.
+        """
+        arrays, is_same = self._fitted(tree, True, windows)
         return tree if is_same else self.build(arrays)
 
     def check_apart(self, arrays: Sequence[Any]) -> None:
@@ -117,7 +126,7 @@ class Layout:
             return self.build(arrays)
         return self.build([_locked(array) if isinstance(array, np.ndarray) else array for array in arrays])
 
-    def _fitted(self, tree: Any, copies: bool) -> tuple[list[Any], bool]:
+    def _fitted(self, tree: Any, copies: bool, windows: bool = False) -> tuple[list[Any], bool]:
         """Return the arrays of a tree as they have to be, and whether they are the tree's own, in its order."""
         arrays, structure = flatten(tree)
         is_same = structure == self.structure
@@ -126,6 +135,8 @@ class Layout:
         for number, (array, likeness) in enumerate(zip(arrays, self.likenesses, strict=True)):
             library, kind, signature, _ = likeness
             if type(array) is kind and library.signature(array) == signature:
+                continue
+            if windows and self._window(number, array) is not None:
                 continue
             fitted = self._fit(number, array, copies)
             if fitted is not array:
@@ -136,6 +147,8 @@ class Layout:
         """Return an array as it has to be, or refuse it."""
         path, leaf, likeness = self._path(number), self.leaves[number], self.likenesses[number]
         library = array_library(array)
+        if copies and self._window(number, array) is not None:
+            return library.copy_as(array, leaf.spec)
         try:
             spec = library.leaf_spec(array)
         except StateError as error:
@@ -162,6 +175,26 @@ class Layout:
             )
         return fitted
 
+    def _window(self, number: int, array: Any) -> tuple[int, ...] | None:
+        """Return the strides of an array that is a window, and else as it has to be; None of any other."""
+        likeness, spec = self.likenesses[number], self.leaves[number].spec
+        if type(array) is not likeness.kind or isinstance(spec.kind, JaxKind):
+            return None
+        library = likeness.library
+        key = number, library.signature(array)
+        if key not in self._known:
+            same = key[1] is not None and spec.strides is None and array.dtype == likeness.signature[1]
+            same = same and array.shape == spec.shape and key[1][3:] == likeness.signature[3:]  # but for the strides
+            strides = library.strides(array) if same else spec.all_strides
+            is_cut = strides != spec.all_strides and is_window(spec.shape, strides, spec.dtype.itemsize)
+            self._known[key] = strides if is_cut else None
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[tuple[int, Any], tuple[int, ...] | None]:
+        """Which arrays are windows, by all that tells: looking takes longer than a short step."""
+        return {}
+
     @cached_property
     def _sizes(self) -> tuple[int, ...]:
         return tuple(leaf.nbytes for leaf in self.leaves)
@@ -181,6 +214,19 @@ class Layout:
 def arrays_of(tree: Any) -> list[Any]:
     """List the arrays of a tuple, list or dict, nested or not; a lone array is its own only one."""
     return flatten(tree)[0]
+
+
+def without_windows(tree: Any) -> Any:
+    """Return a tree whose arrays on a GPU are dense, those that are windows of larger ones as copies."""
+    arrays, structure = flatten(tree)
+    dense = [_dense(array) for array in arrays]
+    return tree if all(map(operator.is_, dense, arrays)) else structure.unflatten(dense)
+
+
+def _dense(array: Any) -> Any:
+    library = array_library(array)
+    view = None if library.on_host(array) else library.view(array)
+    return array if view is None or not view.is_window else library.copy(array)
 
 
 def _path(structure: optree.PyTreeSpec, number: int, name: str) -> str:

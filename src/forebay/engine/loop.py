@@ -3,11 +3,12 @@
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import is_dataclass
+from functools import partial
 from typing import Any
 
 from forebay.engine.array_memory import ArrayMemory, memory_of
 from forebay.engine.executor import Callbacks
-from forebay.engine.layout import Layout, arrays_of
+from forebay.engine.layout import Layout, arrays_of, without_windows
 from forebay.engine.sampling import Sampler
 from forebay.engine.states.loans import Loans
 from forebay.errors import PlanError, StateError
@@ -51,7 +52,7 @@ class TimeLoop:
         if record is not None:
             # The first record is not kept: it may be a copy on the device.
             with self.memory.current():
-                self.record_layout = Layout.of(self._taken(record, state, 0), "record")
+                self.record_layout = Layout.of(without_windows(self._taken(record, state, 0)), "record")
 
     @property
     def allocations(self) -> int:
@@ -98,12 +99,12 @@ class TimeLoop:
         """Return a new state as the initial one is built."""
         return state if isinstance(state, Trusted) else self.layout.match(state)
 
-    def record_of(self, state: Any, step: int) -> Any:
-        """Return what backward needs of a state, always built in the same way."""
+    def record_of(self, state: Any, step: int, windows: bool = False) -> Any:
+        """Return what backward needs of a state, always built in the same way; windows are for what encodes them."""
         if self._record is None:
             return state
         assert self.record_layout is not None
-        return self.record_layout.match_record(self._taken(self._record, state, step))
+        return self.record_layout.match_record(self._taken(self._record, state, step), windows)
 
     def _taken(self, record: Record, state: Any, step: int) -> Any:
         if callable(record):
@@ -118,9 +119,14 @@ class TimeLoop:
             raise StateError(f"record={record!r} names what the state does not have: {error}") from error
 
     def callbacks(
-        self, keeps: bool, sampler: Sampler | None, backward: Callable[[Any, int], None], pause: Callable[[], None]
+        self,
+        keeps: bool,
+        sampler: Sampler | None,
+        backward: Callable[[Any, int], None],
+        pause: Callable[[], None],
+        windows: bool = False,
     ) -> Callbacks:
-        """Return what the engine calls; `keeps` says that snapshots are states."""
+        """Return what the engine calls; `keeps` says that snapshots are states, `windows` that records may be such."""
         loans = Loans()
 
         def forward(state: Any, start: int, stop: int) -> Any:
@@ -135,6 +141,8 @@ class TimeLoop:
         def visit(snapshot: Any, step: int) -> None:
             counted = loans.count_references()
             needed = self.record_of(snapshot, step) if keeps else snapshot
+            if windows and self.record_layout is not None:
+                needed = self.record_layout.match_record(needed)
             # A tree of its own: who keeps it refers to the arrays once more than we do.
             is_trusted = isinstance(needed, Trusted)
             needed = Trusted(needed) if is_trusted else (self.record_layout or self.layout).locked(needed)
@@ -147,7 +155,7 @@ class TimeLoop:
         return Callbacks(
             forward=forward,
             backward=visit,
-            snapshot=(lambda state, step: state) if keeps else self.record_of,
+            snapshot=(lambda state, step: state) if keeps else partial(self.record_of, windows=windows),
             keeps=keeps,
             loans=loans,
         )

@@ -59,7 +59,8 @@ class Setup:
 
     def start(self, machine: ReversalMachine, sampler: Sampler | None, visitor: "Visitor") -> tuple[Executor, Any]:
         """Take the memory, and return what runs operations in it, and a copy of the initial state."""
-        callbacks = self.loop.callbacks(self.keeps, sampler, visitor, machine.pause)
+        windows = self.coding is not None and self.coding.packing.windows
+        callbacks = self.loop.callbacks(self.keeps, sampler, visitor, machine.pause, windows)
         executor: Executor
 
         def initial() -> Any:

@@ -8,6 +8,7 @@ run ahead.
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -120,10 +121,7 @@ class CudaMachine:
         with self.current():
             self._begin_codecs(stream)
             start = self._begin(lane, step, after)
-            letters = [
-                self.encode_at(codec, View.at(array.pointer, spec.shape, spec.dtype), encoding.pointer, stream)
-                for codec, spec, array, encoding in coded
-            ]
+            letters = [self.encode_at(each.codec, _source(each), each.encoding.pointer, stream) for each in coded]
             event = self._end(lane, "compress", step, start)
         return Encoding(
             event, lambda: [size() for size, _ in letters], lambda: all(arrived() for _, arrived in letters)
@@ -135,7 +133,7 @@ class CudaMachine:
         with self.current():
             self._begin_codecs(stream)
             start = self._begin(lane, step, after)
-            for codec, spec, array, encoding in coded:
+            for codec, spec, array, encoding, _ in coded:
                 target = View.at(array.pointer, spec.shape, spec.dtype)
                 codec.decode_device(View.at(encoding.pointer, (encoding.nbytes,), np.uint8), target, stream)
             return self._end(lane, "decompress", step, start)
@@ -183,6 +181,12 @@ class CudaMachine:
         """Free the device's memory, and give back what was lent."""
         self._slabs.clear()
         self._held.close()
+
+
+def _source(coded: Coded) -> View:
+    """Return where an array lies that is to be encoded."""
+    whole = View.at(coded.array.pointer, coded.spec.shape, coded.spec.dtype)
+    return whole if coded.strides is None else replace(whole, contiguous=False, strides=coded.strides)
 
 
 def events_of(after: Sequence[Wait]) -> Iterator[Any]:

@@ -70,6 +70,8 @@ class Coded(NamedTuple):
     array: Region
     encoding: Region
     """where it is, or may be"""
+    strides: tuple[int, ...] | None = None
+    """bytes from neighbour to neighbour along each axis, where the array is a window of a larger one"""
 
 
 class Encoding(NamedTuple):

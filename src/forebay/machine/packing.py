@@ -25,6 +25,8 @@ class Packing:
     """where each encoding begins when nothing is known of those before it, and its most bytes"""
     scratch: int = 0
     """bytes of the device that the codecs take for themselves"""
+    windows: bool = False
+    """whether arrays may be windows of larger ones: the host copies them aside, a device's codecs must read them"""
 
     @classmethod
     def of(cls, leaves: tuple[Leaf, ...], codec: Codec, tier: str) -> "Packing":
@@ -36,7 +38,9 @@ class Packing:
         # What a codec takes for an array, it takes once for all that are alike.
         alike = {(codec.name, spec.shape, spec.dtype): codec for codec, spec in zip(codecs, specs, strict=True)}
         scratch = sum(codec.scratch_bytes(shape, dtype) for (_, shape, dtype), codec in alike.items())
-        return cls(leaves, codecs, in_a_row(sizes), scratch if tier == "device" else 0)
+        windows = all(codec.reads_windows(spec.shape, spec.dtype) for codec, spec in zip(codecs, specs, strict=True))
+        on_device = tier == "device"
+        return cls(leaves, codecs, in_a_row(sizes), scratch if on_device else 0, windows or not on_device)
 
     @property
     def fixed(self) -> bool:
@@ -57,12 +61,16 @@ class Packing:
         """List where the arrays lie in a region that holds them as they are."""
         return [region.cut(leaf.offset, leaf.nbytes) for leaf in self.leaves]
 
-    def coded(self, arrays: Sequence[Region], encodings: Region, extents: Sequence[Extent]) -> list[Coded]:
-        """Pair arrays with their encodings, which lie in one region."""
-        return [
-            Coded(codec, leaf.spec, array, encodings.cut(*extent))
-            for codec, leaf, array, extent in zip(self.codecs, self.leaves, arrays, extents, strict=True)
-        ]
+    def coded(
+        self,
+        arrays: Sequence[Region],
+        encodings: Region,
+        extents: Sequence[Extent],
+        strides: Sequence[tuple[int, ...] | None] = (),
+    ) -> list[Coded]:
+        """Pair arrays with their encodings, which lie in one region; `strides` are those of windows."""
+        each = zip(self.codecs, self.leaves, arrays, extents, strides or [None] * len(self.leaves), strict=True)
+        return [Coded(codec, leaf.spec, array, encodings.cut(*extent), own) for codec, leaf, array, extent, own in each]
 
 
 def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:

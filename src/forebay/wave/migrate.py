@@ -166,6 +166,9 @@ def migrate(
             adjoint, steps_between, lambda wave, step: propagator.add_image(wave, step, own, record, factor, None)
         )
 
+    # What is not encoded is copied, which the kernels of waves do faster than libraries of arrays.
+    encodes = reversal.get("codec") or getattr(reversal.get("plan"), "codec", None)
+    see = propagator.image_window if encodes else propagator.image_record
     if reversal.get("resume") is not None:
         if comparisons:
             raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
@@ -175,7 +178,7 @@ def migrate(
         backward,
         propagator.zeros(),
         loop.steps,
-        record=lambda state, step: propagator.image_record(state, names),
+        record=lambda state, step: see(state, names),
         every=steps_between,
         **{"signature": loop.signature, "rehearse": rehearse} | reversal,
     )

@@ -173,6 +173,10 @@ class Physics(Protocol):
     def image_record(self, state: State, names: Sequence[str]) -> State:
         """Return what images need of a state."""
 
+    def image_window(self, state: State, names: Sequence[str]) -> State:
+        """Return the same, perhaps as parts of the state's own arrays, for a codec that reads them where they lie."""
+        return self.image_record(state, names)
+
     def add_image(
         self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:

@@ -135,6 +135,10 @@ class PressureWaves(Physics):
         """Return what an image needs of a state: the pressure inside the model, without layers and halo."""
         return {"p": self.kernels.crop(state["p"])}
 
+    def image_window(self, state: State, names: Sequence[str] = ("pp",)) -> State:
+        """Return the same where it lies."""
+        return {"p": state["p"][(..., *self.window)]}
+
     def add_image(
         self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None
     ) -> None:

@@ -13,6 +13,8 @@ from tests.wave import twins
 from tests.wave.emulator import GPP, Emulator
 from tests.wave.setups import random_model, random_shot, smooth_model, surface_shot
 
+import forebay as fb
+from forebay.codec import get
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import (
     Acoustic,
@@ -34,6 +36,8 @@ from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant, chunk_of
 
 TOLERANCE = 1e-6
+CODECS = {name: fb.CodecCost(4, 1e12, 1e12, worst=1.1) for name in ("bounded:0.0001", "cast:bfloat16")}
+COSTS = fb.Costs(1e-3, 1e-3, 1e9, host=fb.Link(1e9, 1e9), codecs=CODECS)
 SHAPES = {"2-D": (31, 37), "3-D": (17, 19, 18)}
 TWINS = [
     ("2-D", False, 8),
@@ -211,6 +215,18 @@ def test_images_in_three_dimensions(there):
     )
     agree(found.image, expected.image, 1e-5)
     agree(found.illumination, expected.illumination, 1e-5)
+
+
+@pytest.mark.parametrize("codec", ["bounded:1e-4", "cast:bfloat16"])
+def test_records_encoded_where_they_lie_give_the_image_of_copies(there, seen, codec, monkeypatch):
+    model, shot = seen
+    how = {"every": 3, "budget": "8MB", "codec": codec, "schedule": "storeall", "costs": COSTS}
+    windows = migrate(shot, there(model), **how)
+    monkeypatch.setattr(Acoustic, "image_window", Acoustic.image_record)
+    copies = migrate(shot, there(model), **how)
+    assert (windows.result.plan.keep, windows.result.plan.codec) == ("records", get(codec).name)
+    for name in ("image", "illumination"):
+        assert np.array_equal(on_host(getattr(windows, name)), on_host(getattr(copies, name)))
 
 
 def test_budgets_change_no_bit(there, seen):

@@ -38,8 +38,14 @@ constexpr int EXACT = 32;         // the width of a row whose values are kept as
 
 struct Shape {
     i64 n2, n1, n0;
-    u32 t1, t0;  // tiles along the two faster axes
+    u32 t1, t0;   // tiles along the two faster axes
+    i64 plane;    // values from one plane to the next
+    int pitch;    // and from one line to the next: the array may be a window of a larger one
 };
+
+__device__ inline Shape whole_shape(i64 n2, i64 n1, i64 n0, u32 t1, u32 t0) {
+    return Shape{n2, n1, n0, t1, t0, n1 * n0, (int)n0};
+}
 
 // Where a lane's brick lies. Rows and columns past the end of an array repeat its last ones.
 struct Brick {
@@ -63,7 +69,7 @@ __device__ inline Brick brick(u32 tile, int lane, const Shape& s) {
     const i64 z = (i64)plane * 8, y0 = (i64)(row - plane * s.t1) * 16, x0 = tx * 16;
     const i64 y = y0 + (lane >> 4) * 8, x = x0 + (lane & 15);
     const i64 yy = y < s.n1 ? y : s.n1 - 1, xx = x < s.n0 ? x : s.n0 - 1;
-    b.si = s.n1 * s.n0, b.sj = (int)s.n0;
+    b.si = s.plane, b.sj = s.pitch;
     b.base = z * b.si + yy * b.sj + xx;
     b.ilast = last_of(s.n2 - z), b.jlast = last_of(s.n1 - yy);
     b.mine = y < s.n1 && x < s.n0;
@@ -72,8 +78,8 @@ __device__ inline Brick brick(u32 tile, int lane, const Shape& s) {
     const i64 y0 = (i64)row * 64, x0 = tx * 32;
     const i64 y = y0 + (lane >> 2) * 8, x = x0 + (lane & 3) * 8;
     const i64 yy = y < s.n1 ? y : s.n1 - 1, xx = x < s.n0 ? x : s.n0 - 1;
-    b.si = 1, b.sj = (int)s.n0;
-    b.base = yy * b.sj + xx, b.origin = y0 * s.n0 + x0;
+    b.si = 1, b.sj = s.pitch;
+    b.base = yy * b.sj + xx, b.origin = y0 * b.sj + x0;
     b.ilast = last_of(s.n0 - xx), b.jlast = last_of(s.n1 - yy);
     b.mine = y < s.n1 && x < s.n0;
     b.values = part_of(s.n1 - y0, 64) * part_of(s.n0 - x0, 32);
@@ -378,7 +384,7 @@ __device__ __noinline__ void copy_raw(real* __restrict__ array, u32 tile, Shape 
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
     encode(const real* __restrict__ array, u8* __restrict__ out, i64 n2, i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles,
-           u32 shift, const signed char* __restrict__ weights) {
+           u32 shift, const signed char* __restrict__ weights, i64 plane, i64 pitch) {
     __shared__ u32 stages[WARPS][STAGED * 32];
     SHARED_TILES
     __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
@@ -390,7 +396,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, ENCODE_BLOCKS)
     u32* stage = stages[warp] + lane;
     u8* widths = all_widths[warp];
     Header* header = (Header*)out;
-    const Shape shape{n2, n1, n0, t1, t0};
+    const Shape shape{n2, n1, n0, t1, t0, plane, (int)pitch};
     const Brick b = brick(here ? tile : 0, lane, shape);
     real step = (real)header->step, bound = (real)header->bound;
     if (weights && here) {
@@ -690,7 +696,7 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
     const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
     const u32 tile = blockIdx.x * WARPS + warp;
     if (tile >= tiles) return;
-    const Shape shape{n2, n1, n0, t1, t0};
+    const Shape shape = whole_shape(n2, n1, n0, t1, t0);
     const Brick b = brick(tile, lane, shape);
     u8* widths = all_widths[warp];
     const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
@@ -849,13 +855,13 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
     decode_straight(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2,
                     i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
     const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
-    decode_together<false>(given, array, Shape{n2, n1, n0, t1, t0});
+    decode_together<false>(given, array, whole_shape(n2, n1, n0, t1, t0));
 }
 
 extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
     decode_shifted(const u8* __restrict__ payload, u64 nbytes, real* __restrict__ array, u32 magic, u32 kind, i64 n2,
                    i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
     const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
-    decode_together<true>(given, array, Shape{n2, n1, n0, t1, t0});
+    decode_together<true>(given, array, whole_shape(n2, n1, n0, t1, t0));
 }
 #endif

@@ -98,6 +98,13 @@ class Bounded(Codec):
         """Return the bytes of the array's reals, and a little more for the header and the places of its tiles."""
         return self._tiling(shape, dtype).max_bytes
 
+    def reads_windows(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether arrays are cut into tiles as they are: two or three axes of real numbers, none folded."""
+        if dtype not in (np.float32, np.float64) or not 2 <= len(shape) <= 3:
+            return False
+        tiling = self._cut(shape, dtype)
+        return tiling.rank == len(shape) and tiling.extents[-tiling.rank :] == shape
+
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return the bytes of the array's reals, where those are not the array itself, and of a weight's exponents."""
         whole, real = numbers.as_reals(shape, dtype)
@@ -175,8 +182,12 @@ class Bounded(Codec):
         tiling = self._cut(array.shape, array.dtype)
         values = array.nbytes // tiling.itemsize
         thread_blocks = max(1, min(RANGE_THREAD_BLOCKS, values // 4096))
-        args = (array, values, _parts_at(out, tiling))
-        module_of(self.source, array.dtype, tiling.rank).launch("range", thread_blocks, 256, args, stream)
+        module, parts = module_of(self.source, array.dtype, tiling.rank), _parts_at(out, tiling)
+        if array.contiguous:
+            module.launch("range", thread_blocks, 256, (array, values, parts), stream)
+        else:
+            window = (array.pointer, *tiling.extents, *pitches(array, tiling), parts)
+            module.launch("range_of_window", thread_blocks, 256, window, stream)
         return thread_blocks
 
     def tiles_device(
@@ -197,7 +208,8 @@ class Bounded(Codec):
 
     def _encode_device(self, array: "View", out: "View", tiling: Any, weights: int, stream: "Stream") -> None:
         """Enqueue the kernel that encodes all tiles."""
-        args = (array, out, *tiling.extents, *tiling.counts[1:], tiling.tiles, tiling.shift, weights)
+        about = (*tiling.extents, *tiling.counts[1:], tiling.tiles, tiling.shift, weights)
+        args = (array.pointer, out, *about, *pitches(array, tiling))
         module_of(self.source, array.dtype, tiling.rank).launch("encode", *_grid(tiling), args, stream)
 
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
@@ -234,7 +246,7 @@ def reals_device(array: "View", stream: "Stream", fill: bool) -> "Iterator[View]
     shape, real = numbers.as_reals(array.shape, array.dtype)
     count = math.prod(array.shape)
     if real == array.dtype or not count:
-        yield View.at(array.pointer, shape, real)
+        yield array if real == array.dtype else View.at(array.pointer, shape, real)
         return
     room = View.at(0, shape, real)
     pointer = int(checked(driver.cuMemAllocAsync(room.nbytes, stream.handle), f"taking {room.nbytes} bytes"))
@@ -289,6 +301,15 @@ def decoder(pointer: int, tiling: Tiling) -> tuple[str, int, int]:
 
 def _parts_at(out: "View", tiling: Tiling) -> int:
     return -(-(out.pointer + tiling.start) // 8) * 8
+
+
+def pitches(array: "View", tiling: Tiling) -> tuple[int, int]:
+    """Return the values from one plane to the next, and from one line to the next."""
+    _, n1, n0 = tiling.extents
+    if array.strides is None:
+        return n1 * n0, n0
+    plane, line = (0, *array.strides)[-3:-1]
+    return plane // tiling.itemsize, line // tiling.itemsize
 
 
 def check_alignment(encoding: "View") -> None:

@@ -89,6 +89,21 @@ struct Range {
             high = x > high ? x : high;
         }
     }
+
+    // Write what the thread block has taken.
+    __device__ inline void put(double* __restrict__ parts) {
+        __shared__ real lows[256], highs[256];
+        lows[threadIdx.x] = low, highs[threadIdx.x] = high;
+        __syncthreads();
+        for (int half = 128; half; half >>= 1) {
+            if (threadIdx.x < half) {
+                lows[threadIdx.x] = min(lows[threadIdx.x], lows[threadIdx.x + half]);
+                highs[threadIdx.x] = max(highs[threadIdx.x], highs[threadIdx.x + half]);
+            }
+            __syncthreads();
+        }
+        if (threadIdx.x == 0) parts[2 * blockIdx.x] = lows[0], parts[2 * blockIdx.x + 1] = highs[0];
+    }
 };
 
 // The smallest and the largest finite value of each thread block's part; the wrong way round where there is none.
@@ -108,17 +123,31 @@ extern "C" __global__ void __launch_bounds__(256)
     if (first < skipped) all.take(array[first]);
     const u64 rest = skipped + vectors * EACH;
     if (first < n - rest) all.take(array[rest + first]);
-    __shared__ real lows[256], highs[256];
-    lows[threadIdx.x] = all.low, highs[threadIdx.x] = all.high;
-    __syncthreads();
-    for (int half = 128; half; half >>= 1) {
-        if (threadIdx.x < half) {
-            lows[threadIdx.x] = min(lows[threadIdx.x], lows[threadIdx.x + half]);
-            highs[threadIdx.x] = max(highs[threadIdx.x], highs[threadIdx.x + half]);
+    all.put(parts);
+}
+
+// The same of a window of a larger array: a warp takes a line at a time, whole vectors where they are.
+extern "C" __global__ void __launch_bounds__(256)
+    range_of_window(const real* __restrict__ array, i64 n2, i64 n1, i64 n0, i64 plane, i64 pitch,
+                    double* __restrict__ parts) {
+    Range all;
+    const u32 lane = threadIdx.x & 31, lines = (u32)(n2 * n1), rows = (u32)n1, values = (u32)n0;
+    for (u32 at = blockIdx.x * 8 + threadIdx.x / 32; at < lines; at += gridDim.x * 8) {
+        const u32 z = at / rows;
+        const real* __restrict__ line = array + z * plane + (at - z * rows) * pitch;
+        const u32 ahead = (u32)((16 - (u64)line % 16) % 16) / sizeof(real), skipped = ahead < values ? ahead : values;
+        const u32 vectors = (values - skipped) / EACH, rest = skipped + vectors * EACH;
+        const Vector* __restrict__ aligned = (const Vector*)(line + skipped);
+#pragma unroll 8
+        for (u32 k = lane; k < vectors; k += 32) {
+            const Vector v = aligned[k];
+#pragma unroll
+            for (int each = 0; each < EACH; ++each) all.take(v.x[each]);
         }
-        __syncthreads();
+        if (lane < skipped) all.take(line[lane]);
+        if (lane < values - rest) all.take(line[rest + lane]);
     }
-    if (threadIdx.x == 0) parts[2 * blockIdx.x] = lows[0], parts[2 * blockIdx.x + 1] = highs[0];
+    all.put(parts);
 }
 
 // Write the header. `parts` > 0: the bound is relative, and the range is that of so many parts. `unit` > 0: decoded

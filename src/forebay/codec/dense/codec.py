@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forebay.codec.bounded import numbers
-from forebay.codec.bounded.codec import Bounded, check_alignment, module_of, reals_device
+from forebay.codec.bounded.codec import Bounded, check_alignment, module_of, pitches, reals_device
 from forebay.codec.bounded.format import Tiling
 from forebay.codec.dense.format import THREADS, DenseTiling, tiling_of
 
@@ -55,11 +55,11 @@ class Dense(Bounded):
     def _encode_device(self, array: "View", out: "View", tiling: Any, weights: int, stream: "Stream") -> None:
         """Enqueue a kernel for each grid."""
         module = module_of(self.source, array.dtype, tiling.rank)
-        _, n1, n0 = tiling.extents
+        plane, line = pitches(array, tiling)
         above = 0
         with self._grids(tiling, stream) as places:
             for level, known in zip(tiling.levels, (*places, 0), strict=True):
-                points = (array, n1 * n0 * level.stride, n0 * level.stride, level.stride)
+                points = (array.pointer, plane * level.stride, line * level.stride, level.stride)
                 about, how = (out, *level.extents, *level.counts[1:]), (tiling.shift, level.fine, weights)
                 if level.first:
                     args = (*points, above, known, *about, level.first, *how)

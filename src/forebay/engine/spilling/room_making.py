@@ -90,8 +90,9 @@ class RoomMaking(Executor):
 
     def _encode(self, kind: SnapshotKind, step: int, tree: Any) -> None:
         self._settle()
-        arrays = kind.layout.check(tree)
-        coded = kind.packing.coded(kind.layout.regions(arrays), kind.staging.region, kind.packing.worst)
+        arrays = kind.layout.check(tree, kind.packing.windows)
+        strides = kind.layout.windows(arrays) if kind.packing.windows else ()
+        coded = kind.packing.coded(kind.layout.regions(arrays), kind.staging.region, kind.packing.worst, strides)
         self._fresh = kind, step, self.machine.encode("compute", step, coded, []).sizes
         self._generation_of[step + kind.shift] = generation = self._generation + kind.packing.lossy
         self.machine.metrics.generations = max(generation, self.machine.metrics.generations)

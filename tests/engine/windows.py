@@ -1,0 +1,42 @@
+"""A loop whose records are windows of a field, and the same with records that are copies of them."""
+
+import forebay as fb
+
+STEPS = 12
+FIELD, WINDOW = (24, 30, 44), (slice(3, 20), slice(5, 26), slice(4, 40))
+
+
+def field(arrays):
+    """Return a field that is smooth, with a number that is none outside of the window."""
+    z, y, x = (arrays.arange(extent, dtype=arrays.float32) for extent in FIELD)
+    wave = arrays.sin(0.3 * z)[:, None, None] + arrays.cos(0.2 * y)[:, None] * arrays.sin(0.1 * x)
+    wave[0, 0, 0] = arrays.nan
+    return wave
+
+
+def seen(initial, copy, codec, **how):
+    """Reverse a loop; return what backward saw of its records, all of them dense, and the reversal's result."""
+
+    def forward(state, start, stop):
+        for _ in range(start, stop):
+            state["p"] *= 1.0625
+            state["p"] += 0.125
+        return state
+
+    def backward(record, step):
+        records.append((step, record["p"] * 1))
+        strides.append(record["p"].stride() if hasattr(record["p"], "stride") else record["p"].strides)
+
+    records, strides = [], []
+    result = fb.reverse(
+        forward,
+        backward,
+        {"p": initial},
+        STEPS,
+        record=lambda state, step: {"p": copy(state["p"][WINDOW])},
+        codec=codec,
+        **how,
+    )
+    item = 1 if hasattr(initial, "stride") else 4
+    assert set(strides) == {(21 * 36 * item, 36 * item, item)}
+    return records, result
