@@ -138,7 +138,7 @@ def test_a_dropped_graph_keeps_no_memory_of_the_device_until_the_place_is_reache
         del loss
     gc.collect()
     (kept,) = saved._keepers.values()
-    assert kept.store.ended and all(storage is None for *_, storage in kept.store.ended)
+    assert kept.ended and all(storage is None for *_, storage in kept.ended)
     assert saved.metrics.moved["down 1"] and not LateMover.failures
 
 

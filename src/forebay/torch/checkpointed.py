@@ -15,15 +15,21 @@ from forebay.errors import StateError
 from forebay.planner import Costs, Plan
 from forebay.schedule import Schedule
 from forebay.torch.compat import differentiated_by_func
-from forebay.torch.loops.arguments import LoopArguments, Params, read_inputs
-from forebay.torch.loops.decision import decide
+from forebay.torch.loops.captured import StepSignature
+from forebay.torch.loops.decision import check_leaves, check_random, decide
 from forebay.torch.loops.node import LoopCall, differentiate
-from forebay.torch.loops.probe import check_leaves, check_random
 from forebay.torch.loops.recording import copies_of
-from forebay.torch.loops.step_signature import StepSignature
-from forebay.torch.loops.steps import StateForm, Steps
 from forebay.torch.loops.sweep import Notes
-from forebay.torch.loops.trees import OutputForm, output_leaves, put
+from forebay.torch.loops.trees import (
+    LoopArguments,
+    OutputForm,
+    Params,
+    StateForm,
+    Steps,
+    output_leaves,
+    put,
+    read_inputs,
+)
 from forebay.units import Budget
 
 
@@ -118,19 +124,19 @@ def checkpointed(
             "torch.func.grad and its like cannot differentiate a loop that is checkpointed: call backward(), or "
             "torch.autograd.grad"
         )
-    signature = StepSignature((step, *loop_arguments.params.leaves))
+    signature = StepSignature.of((step, *loop_arguments.params.leaves))
     check_random(signature.generators)
     decision = decide(loop, request, loop_arguments, signature)
     if decision.plan is None:
         return _plainly(loop, loop_arguments, recorded=True)
-    notes = Notes({0: values}, in_place=decision.in_place)
+    notes = Notes({0: values}, decision.in_place)
     call = LoopCall(loop, decision, loop_arguments.params, len(slices), signature, request, progress, report, notes)
     final, stacked = differentiate(call, tensors, slices)
     result = form.join(final, notes.values[steps])
     if not outputs:
         return result
-    assert notes.form is not None
-    return result, notes.form.structure.build(stacked)
+    assert notes.outputs is not None
+    return result, notes.outputs[0].structure.build(stacked)
 
 
 def _plainly(loop: Steps, loop_arguments: LoopArguments, recorded: bool) -> Any:

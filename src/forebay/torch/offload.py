@@ -14,7 +14,8 @@ from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
 from forebay.torch.mover import budget_of
-from forebay.torch.offloading.keeper import Counted, Keeper, TrackedTensor, stays, unpack
+from forebay.torch.offloading.keeper import Keeper, unpack
+from forebay.torch.saved_tensors import KeptTensor, StoredTensor, keep
 from forebay.units import Budget, to_bytes
 
 MOST_CALL_SITES = 32
@@ -101,7 +102,7 @@ class Offload:
     @property
     def metrics(self) -> Metrics:
         """What moved, since this place in the program was first reached, on all devices; from threads still running."""
-        by_keeper = [keeper.store.metrics for keeper in self._keepers.values()]
+        by_keeper = [keeper.metrics for keeper in self._keepers.values()]
         return by_keeper[0] if len(by_keeper) == 1 else _together(by_keeper)
 
     def __enter__(self) -> Self:
@@ -128,17 +129,17 @@ class Offload:
             if owner not in running:
                 self._keepers.pop((device, owner), None)
 
-    def _packing(self, thread: int) -> Callable[[torch.Tensor], Counted | TrackedTensor]:
+    def _packing(self, thread: int) -> Callable[[torch.Tensor], KeptTensor | StoredTensor]:
         """Make the hook that packs what a thread saves; thousands are saved in a step, most of them on one device."""
-        pack_last: Callable[[torch.Tensor], Counted | TrackedTensor] = stays
+        pack_last: Callable[[torch.Tensor], KeptTensor | StoredTensor] = keep
         last: int | None = None  # which is compared faster than devices are
 
-        def pack(tensor: torch.Tensor) -> Counted | TrackedTensor:
+        def pack(tensor: torch.Tensor) -> KeptTensor | StoredTensor:
             nonlocal pack_last, last
             if (index := tensor.get_device()) != last:
                 device = tensor.device
                 if device.type not in ("cpu", "cuda") or (device.type == "cpu" and not tensor.dim()):
-                    return stays(tensor)  # numbers are on the host even where all else is on a GPU
+                    return keep(tensor)  # numbers are on the host even where all else is on a GPU
                 if (device, thread) not in self._keepers:
                     self._keepers[device, thread] = self._make_keeper(device)
                 pack_last, last = self._keepers[device, thread].pack, index

@@ -7,7 +7,7 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 from collections import deque
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
 import torch
@@ -26,56 +26,49 @@ class GraphToken:
     __slots__ = ("__weakref__",)
 
 
-class KeptTensor:
+class KeptTensor(NamedTuple):
     """A saved tensor that stays where it is: a parameter, a small one, or one of a kind that cannot be moved."""
 
-    __slots__ = ("_tensor", "_version")
-
-    def __init__(self, tensor: torch.Tensor) -> None:
-        # An output that is saved would hold the node that saved it, and so itself: it is kept without its history.
-        self._tensor = tensor if tensor.is_leaf else tensor.detach()
-        self._version = version_of(tensor)
+    held: torch.Tensor
+    version: int | None
+    """how often it had been changed in place; None where nobody counts that"""
+    counted: Any = None
+    """what counts its storage as long as it is held"""
 
     @property
     def changed(self) -> bool:
         """Whether it was changed in place after it was saved."""
-        return self._version is not None and self._tensor._version != self._version
+        return self.version is not None and self.held._version != self.version
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed."""
-        version = self._version
-        if version is not None and self._tensor._version != version:  # thousands are asked for in a step
-            check_version(self._tensor, version)
-        return self._tensor
+        tensor, version, _ = self
+        if version is not None and tensor._version != version:  # thousands are asked for in a step
+            check_version(tensor, version)
+        return tensor
+
+
+def keep(tensor: torch.Tensor) -> KeptTensor:
+    """Keep a tensor as it is: an output without its history, or its node would hold itself."""
+    return KeptTensor(tensor if tensor.is_leaf else tensor.detach(), version_of(tensor))
 
 
 class Entry:
     """One storage that several saved tensors may look onto."""
 
-    __slots__ = (
-        "__weakref__",
-        "away",
-        "codec",
-        "left",
-        "nbytes",
-        "number",
-        "ready",
-        "size",
-        "storage",
-        "store",
-        "weak",
-    )
+    __slots__ = ("__weakref__", "away", "codec", "left", "number", "ready", "size", "storage", "store", "weak")
 
-    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage, number: int) -> None:
+    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage) -> None:
         self.store = store
         self.storage: torch.UntypedStorage | None = storage
         self.weak = weakly(storage)
         """while this is held no other storage has the same address"""
-        self.nbytes = storage.nbytes()
-        self.number = number
-        self.codec: tuple[Codec, torch.dtype, tuple[int, ...]] | None = None
-        self.size = self.nbytes
+        self.size = storage.nbytes()
         """bytes of what is kept: those of the storage, or of its encoding"""
+        self.number = 0
+        """among those of an iteration, where somebody counts them"""
+        self.codec: tuple[Codec, torch.dtype, tuple[int, ...], int] | None = None
+        """of an encoding: what made it, of which type and shape, and the bytes that these were"""
         self.away: Piece | None = None
         self.ready: Any = None
         """the end of the last copy"""
@@ -93,16 +86,14 @@ class Entry:
 class StoredTensor:
     """A saved tensor whose storage may be elsewhere."""
 
-    __slots__ = ("_asked", "_dtype", "_offset", "_shape", "_strides", "_version", "_witness", "entry")
+    __slots__ = ("_asked", "_token", "_version", "_window", "_witness", "entry")
 
-    def __init__(self, entry: Entry, tensor: torch.Tensor) -> None:
-        self.entry = entry
-        self._dtype, self._shape, self._strides = tensor.dtype, tensor.shape, tensor.stride()
-        self._offset, self._version = tensor.storage_offset(), tensor._version
+    def __init__(self, entry: Entry, tensor: torch.Tensor, token: GraphToken | None) -> None:
+        self.entry, self._token, self._asked = entry, token, False
+        self._window, self._version = (tensor.storage_offset(), tensor.shape, tensor.stride()), tensor._version
         # An alias without memory shares the count of changes, and so tells of them as autograd would.
         self._witness = tensor.detach()
         self._witness.data = _nothing(tensor.dtype, tensor.device)
-        self._asked = False
         entry.left += 1
 
     @property
@@ -116,9 +107,8 @@ class StoredTensor:
         if not self._asked:
             self._asked = True
             self.entry.left -= 1
-        store = self.entry.store
-        empty = torch.empty(0, dtype=self._dtype, device=store.mover.device)
-        return empty.set_(store.open(self.entry), self._offset, self._shape, self._strides)
+        empty = torch.empty(0, dtype=self._witness.dtype, device=self._witness.device)
+        return empty.set_(self.entry.store.open(self.entry), *self._window)
 
 
 Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
@@ -147,12 +137,10 @@ class TensorStore:
         """bytes beside them that somebody else counts"""
         self._moving: deque[ref[Entry]] = deque()
         self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
-        self._numbers = 0
 
     def restart(self) -> None:
-        """Begin to number what is saved at 0 again, and forget what has ended."""
+        """Forget what has ended."""
         self.collect()
-        self._numbers = 0
         self._entries_by_storage = {
             key: entry for key, entry in self._entries_by_storage.items() if entry() is not None
         }
@@ -160,22 +148,23 @@ class TensorStore:
 
     def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
         """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
-        if not self.movable(tensor):
-            return KeptTensor(tensor), None
+        return self.hold(tensor, None) if self.movable(tensor, self.least) else (keep(tensor), None)
+
+    def hold(self, tensor: torch.Tensor, token: GraphToken | None) -> tuple[StoredTensor, Entry | None]:
+        """Take one that is movable; whoever holds it holds the token."""
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _storage_part(tensor, storage)
         reference = self._entries_by_storage.get(key)
         entry = reference() if reference is not None else None
         if entry is not None:
-            return StoredTensor(entry, tensor), None
+            return StoredTensor(entry, tensor, token), None
         self.collect()
-        entry = Entry(self, storage, self._numbers)
-        self._numbers += 1
+        entry = Entry(self, storage)
         self._entries_by_storage[key] = ref(entry)
-        self._hold(entry.size)
-        return StoredTensor(entry, tensor), entry
+        self._add(entry.size)
+        return StoredTensor(entry, tensor, token), entry
 
-    def _hold(self, nbytes: int) -> None:
+    def _add(self, nbytes: int) -> None:
         self.held += nbytes
         self.let(0)
 
@@ -190,11 +179,11 @@ class TensorStore:
         """All bytes on the device."""
         return self.held + self.let_through
 
-    def movable(self, tensor: torch.Tensor) -> bool:
-        """Tell whether a tensor is one that may be moved."""
+    def movable(self, tensor: torch.Tensor, least: int) -> bool:
+        """Tell whether a tensor is one that may be moved, and of no fewer bytes."""
         if type(tensor) is not torch.Tensor or tensor.layout is not _STRIDED or tensor.is_nested:
             return False  # parameters most of all
-        if tensor.untyped_storage().nbytes() < self.least:  # most are small: that is asked early
+        if tensor.untyped_storage().nbytes() < least:  # most are small: that is asked early
             return False
         base = tensor if tensor._base is None else tensor._base
         if base.is_leaf and (base.requires_grad or isinstance(base, torch.nn.Parameter)):
@@ -219,10 +208,10 @@ class TensorStore:
         if array is None or entry.storage is None or not self.mover.handles(codec, array):
             return False
         payload, size = self.mover.encode(codec, array)
-        if size >= entry.nbytes:
+        if size >= entry.size:
             return False
-        entry.codec = codec, array.dtype, tuple(array.shape)
-        self.metrics.ratios.add(entry.nbytes, size)
+        entry.codec = codec, array.dtype, tuple(array.shape), entry.size
+        self.metrics.ratios.add(entry.size, size)
         self.held += size - entry.size
         entry.storage, entry.size = payload, size
         return True
@@ -285,14 +274,14 @@ class TensorStore:
         ends = self.mover.machine.moves("up 1", moves) if moves else []
         for (entry, storage), ready in zip(gone, ends, strict=True):
             entry.storage, entry.ready = storage, ready
-            self._hold(entry.size)
+            self._add(entry.size)
             self.metrics.moved["up 1"] += entry.size
 
     def _reuse_live_storage(self, entry: Entry) -> bool:
         """Take the storage back where others have held it all the while: a second copy would take more memory."""
         if entry.codec is None:
             entry.storage = strong_storage(entry.weak)
-            self._hold(0 if entry.storage is None else entry.size)
+            self._add(0 if entry.storage is None else entry.size)
         return entry.storage is not None
 
     def open(self, entry: Entry) -> torch.UntypedStorage:
@@ -308,8 +297,8 @@ class TensorStore:
         if entry.away is not None and entry.ready is not None:
             self._wait("open: arrived", entry.ready)
         if entry.codec is not None:
-            codec, dtype, shape = entry.codec
-            whole = new_storage(entry.nbytes, storage.device)
+            codec, dtype, shape, nbytes = entry.codec
+            whole = new_storage(nbytes, storage.device)
             out = torch.empty(0, dtype=dtype, device=storage.device).set_(whole).reshape(shape)
             self.mover.decode(codec, storage, entry.size, out)
             storage = whole

@@ -290,7 +290,7 @@ def test_a_host_budget_that_is_not_named_is_found_once_and_its_slab_kept(monkeyp
         with offload(20_000, min_bytes=0) as saved:
             assert equal(gradients(net, x), gradients(*problem()))
     assert len(keepers()) == 1 and next(free) == 10**8 + 10**6
-    assert keepers()[0].store.mover.room.nbytes <= 10**8
+    assert keepers()[0].mover.room.nbytes <= 10**8
     assert saved.metrics.moved["down 1"]
 
 
@@ -299,7 +299,7 @@ def test_what_is_kept_for_the_next_iteration_can_be_released():
     saved = offload(Budget(device=4000, host=HOST), min_bytes=0)
     with saved:
         loss = net(x)
-    room = weakref.ref(keepers()[0].store.mover.room)
+    room = weakref.ref(keepers()[0].mover.room)
     release()
     loss.backward()  # a graph from before
     del loss

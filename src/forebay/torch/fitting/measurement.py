@@ -21,7 +21,7 @@ from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import KeptTensor
+from forebay.torch.saved_tensors import KeptTensor, keep
 
 
 def measure(
@@ -151,7 +151,7 @@ class BlockMeasurement:
 
         def pack(tensor: torch.Tensor) -> KeptTensor:
             self._take(next(numbers), tensor)
-            return KeptTensor(tensor)
+            return keep(tensor)
 
         return pack
 

@@ -17,7 +17,7 @@ from forebay.torch.mover import bytes_by_storage, from_outside, storage_of
 from forebay.torch.replay.arguments import Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import Entry, GraphToken, Keep, KeptTensor, StoredTensor, TensorStore
+from forebay.torch.saved_tensors import Entry, GraphToken, Keep, KeptTensor, StoredTensor, TensorStore, keep
 
 
 def treat(
@@ -41,9 +41,9 @@ def treat(
         share = expected.facts.costly.get(treatment.what)
         output = Frame(block, refuse, expected.facts).run(
             inputs,
-            keep_input=partial(_hold_input, hold) if treatment.inputs_away else KeptTensor,
+            keep_input=partial(_hold_input, hold) if treatment.inputs_away else keep,
             wanted=frozenset() if share is None else share.numbers,
-            keep_output=hold if treatment.away else KeptTensor,
+            keep_output=hold if treatment.away else keep,
         )
     # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
     entries = [entry for reference in sent if (entry := reference()) is not None]
@@ -64,7 +64,7 @@ def _hold(
 
 
 def _hold_input(hold: Keep, tensor: torch.Tensor) -> KeptTensor | StoredTensor:
-    return KeptTensor(tensor) if from_outside(tensor) else hold(tensor)
+    return keep(tensor) if from_outside(tensor) else hold(tensor)
 
 
 def _saving(block: FittedBlock, inputs: Inputs, hold: Keep, staying: frozenset[int]) -> Any:
@@ -76,9 +76,9 @@ def _saving(block: FittedBlock, inputs: Inputs, hold: Keep, staying: frozenset[i
         nonlocal count
         count += 1
         if count in staying:
-            return KeptTensor(tensor)
+            return keep(tensor)
         storage = storage_of(tensor)
-        return KeptTensor(tensor) if storage is None or storage._cdata in input_storages else hold(tensor)
+        return keep(tensor) if storage is None or storage._cdata in input_storages else hold(tensor)
 
     shielded: Any = torch.compiler.disable(pack) if block.compiled else pack  # type: ignore[no-untyped-call]
     with saved_tensors_hooks(shielded, lambda saved: saved.tensor()):

@@ -11,14 +11,12 @@ from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.errors import ForebayError
-from forebay.torch.execution_context import random_untouched
-from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.captured_state import CapturedState, ModuleBuffers
+from forebay.torch.execution_context import Autocast, random_untouched
+from forebay.torch.loops.captured import CapturedState, StepSignature, buffers_of, check_buffers
 from forebay.torch.loops.decision import Decision
 from forebay.torch.loops.recording import share_memory
-from forebay.torch.loops.step_signature import StepSignature
-from forebay.torch.loops.steps import Steps
-from forebay.torch.loops.sweep import Notes, Sweep
+from forebay.torch.loops.sweep import Notes, Sweep, WayBack
+from forebay.torch.loops.trees import Params, Steps
 
 
 class TwiceError(ForebayError, RuntimeError):
@@ -45,7 +43,8 @@ class LoopCall:
         """Return a reversal that has not been run forward yet."""
         plan, state = self.decision.plan, self.loop.form.pack(state)
         assert plan is not None
-        sweep = Sweep(self.loop, plan.every, inputs, self.params, self.notes, first=first)
+        autocast = Autocast.now(self.loop.form.device)
+        sweep = Sweep(self.loop, plan.every, inputs, self.params, self.notes, first, autocast)
         return sweep, self.request.prepare(sweep.forward, state, self.loop.count, plan, self.decision.note)
 
 
@@ -71,20 +70,19 @@ class _Loop(torch.autograd.Function):
         """Run to the turn and wait there."""
         count = len(call.loop.form.shapes)
         state, inputs = tensors[:count], tensors[count : count + call.inputs]
-        buffers = ModuleBuffers(call.signature.modules, copied=False)
+        buffers = buffers_of(call.signature.modules, copied=False)
         sweep, reversal = call.start(state, inputs, True)
         try:
             final = reversal.forward(sweep.final)
-            sweep.end_of_sweep()
-            buffers.check()
+            outputs = sweep.end_of_sweep()
+            check_buffers(buffers)
         except BaseException:
             reversal.close()
             raise
-        outputs, call.notes.outputs = call.notes.outputs, []  # the graph must not hold what holds the graph
         results = (*final, *outputs)
         _hand_over(results)
         ctx.call, ctx.waiting = call, (sweep, reversal)
-        ctx.captured = CapturedState(call.signature.modules, call.signature.tensors)
+        ctx.captured = CapturedState.now(call.signature)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(*tensors)
         whole = [tensor for tensor in results if not (tensor.is_floating_point() or tensor.is_complex())]
@@ -105,10 +103,9 @@ class _Loop(torch.autograd.Function):
             else:
                 sweep, reversal = waiting
             with reversal:
-                sweep.start_back(gradients[:count], gradients[count:])
-                result = reversal.backward(sweep.backward, call.progress)
-        found = sweep.gradients
-        own_gradients = [*found.state, *found.inputs, *found.params]
+                back = WayBack(sweep, gradients[:count], gradients[count:])
+                result = reversal.backward(back.backward, call.progress)
+        own_gradients = [*back.of_state, *back.of_inputs, *back.of_params]
         _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor
 
 from forebay.errors import StateError
-from forebay.torch.loops.steps import Steps
-from forebay.torch.loops.trees import output_leaves
+from forebay.torch.loops.trees import Steps, output_leaves
 
 
 @dataclass(frozen=True)

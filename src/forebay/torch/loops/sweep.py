@@ -9,11 +9,9 @@ from torch import Tensor
 
 from forebay.errors import StateError
 from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
-from forebay.torch.loops.arguments import Params
-from forebay.torch.loops.probe import check_leaves
+from forebay.torch.loops.decision import check_leaves
 from forebay.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
-from forebay.torch.loops.steps import Steps
-from forebay.torch.loops.trees import OutputForm, put
+from forebay.torch.loops.trees import OutputForm, Params, Steps, put
 from forebay.torch.mover import storage_of
 
 
@@ -23,6 +21,8 @@ class Notes:
 
     values: dict[int, tuple[Any, ...]]
     """the plain values of the state"""
+    in_place: bool
+    """whether any step changes the tensors of its state"""
     random: dict[int, Random] = field(default_factory=dict)
     draws: bool = False
     """whether any step drew random numbers"""
@@ -30,14 +30,10 @@ class Notes:
     """for steps some of whose outputs are tensors of the new state: the number of that tensor, or -1, by output"""
     twins: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for states in which a tensor is at several places: the first of its places, by place"""
-    in_place: bool = False
-    """whether any step changes the tensors of its state"""
     joined: bool = False
     """whether tensors of the state that the first sweep has come to shared memory, before the engine parted them"""
-    outputs: list[Tensor] = field(default_factory=list)
-    """each with a first axis of steps"""
-    form: OutputForm | None = None
-    """of the outputs of a step"""
+    outputs: tuple[OutputForm, list[Tensor]] | None = None
+    """the form of what a step puts out, and all of it, each with a first axis of steps"""
 
     def note_twins(self, step: int, tensors: Sequence[Tensor]) -> None:
         """Note which tensors of the state before a step are the same."""
@@ -45,43 +41,36 @@ class Notes:
             self.twins[step] = twins
 
 
-@dataclass
-class Gradients:
-    """What has been computed on the way back."""
-
-    state: Sequence[Tensor | None]
-    """of the state that the sweep has come to; of the initial one in the end"""
-    outputs: Sequence[Tensor | None]
-    params: Sequence[Tensor | None]
-    inputs: Sequence[Tensor | None]
-
-
+@dataclass(frozen=True)
 class Sweep:
-    """The two callbacks of a reversal. It does not know the reversal, so that giving up the one frees the other."""
+    """The forward callback of a reversal, which it does not know, so that giving up the one frees the other."""
 
-    def __init__(
-        self, steps: Steps, chunk: int, inputs: Sequence[Tensor], params: Params, notes: Notes, *, first: bool
-    ) -> None:
-        self._steps, self._chunk, self._inputs, self._params = steps, chunk, inputs, params
-        self._first, self.notes = first, notes
-        self._autocast = Autocast.now(steps.form.device)
-        self._borrowed: set[int] = set()  # the memory that the last states given to forward are in
+    steps: Steps
+    chunk: int
+    inputs: Sequence[Tensor]
+    params: Params
+    notes: Notes
+    first: bool
+    autocast: Autocast
+    borrowed: set[int] = field(default_factory=set)
+    """the memory that the last states given to forward are in"""
 
     def forward(self, state: Sequence[Tensor], start: int, stop: int, replay: bool) -> tuple[Tensor, ...]:
         """Run steps without recording them."""
-        steps, notes, device = self._steps, self.notes, self._steps.form.device
-        again = replay or not self._first
+        steps, notes = self.steps, self.notes
+        again = replay or not self.first
         tensors, values = steps.form.unpack(state), notes.values[start]
-        self._borrowed = {tensor.untyped_storage().data_ptr() for tensor in state}
+        self.borrowed.clear()
+        self.borrowed.update(tensor.untyped_storage().data_ptr() for tensor in state)
         if again and notes.draws:
-            set_random_state(device, notes.random[start])
-        arguments = self._params.build(self._params.tensors)
-        with torch.no_grad(), self._autocast.replay_context():
+            set_random_state(steps.form.device, notes.random[start])
+        arguments = self.params.build(self.params.tensors)
+        with torch.no_grad(), self.autocast.replay_context():
             for step in range(start, stop):
-                if not again and step % self._chunk == 0:
+                if not again and step % self.chunk == 0:
                     self._note_random(step)
                     notes.values[step] = values
-                step_inputs = [x[step] for x in self._inputs]
+                step_inputs = [x[step] for x in self.inputs]
                 before, versions = tensors, [] if again else versions_of(tensors)
                 tensors, values, output = steps.once(tensors, values, step, step_inputs, arguments)
                 if again:
@@ -91,7 +80,7 @@ class Sweep:
                     self._note_change(step)
                 if steps.returns_outputs:
                     self._put_out(step, output, tensors)
-                if (step + 1) % self._chunk == 0:
+                if (step + 1) % self.chunk == 0:
                     notes.note_twins(step + 1, tensors)
             notes.values[stop] = values
         if not again:
@@ -102,12 +91,12 @@ class Sweep:
         """Tell whether tensors of a state share memory, or did before the engine parted them."""
         if share_memory(tensors):
             return True
-        parted = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() in self._borrowed]
+        parted = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() in self.borrowed]
         return self.notes.joined and len(parted) > 1
 
     def _note_change(self, step: int) -> None:
         """Note that a step has changed its state in place, refusing one for which nothing was planned."""
-        if not self.notes.in_place and self._chunk > 1:
+        if not self.notes.in_place and self.chunk > 1:
             raise StateError(
                 f"step {step} changes its state in place, and the first steps do not: such steps are recorded one at "
                 "a time; give chunk=1, or return new tensors"
@@ -116,80 +105,90 @@ class Sweep:
 
     def final(self, state: Sequence[Tensor]) -> list[Tensor]:
         """Return the tensors of the final state, none of them in memory that the engine uses again."""
-        tensors = self._steps.form.unpack([tensor.detach() for tensor in state])
+        tensors = self.steps.form.unpack([tensor.detach() for tensor in state])
         return [
-            tensor.clone() if tensor.untyped_storage().data_ptr() in self._borrowed else tensor for tensor in tensors
+            tensor.clone() if tensor.untyped_storage().data_ptr() in self.borrowed else tensor for tensor in tensors
         ]
 
     def _note_random(self, step: int) -> None:
-        now = random_state(self._steps.form.device)
-        last = self.notes.random.get(step - self._chunk)
+        now = random_state(self.steps.form.device)
+        last = self.notes.random.get(step - self.chunk)
         if last is not None and same_random(last, now):
             now = last  # kept once
         elif last is not None:
             self.notes.draws = True
         self.notes.random[step] = now
 
-    def end_of_sweep(self) -> None:
-        """Note whether the last steps drew random numbers, which no later note tells."""
+    def end_of_sweep(self) -> list[Tensor]:
+        """Note whether the last steps drew random numbers, which no later note tells; hand the outputs over."""
         last = self.notes.random[max(self.notes.random)]
-        self.notes.draws |= not same_random(last, random_state(self._steps.form.device))
+        self.notes.draws |= not same_random(last, random_state(self.steps.form.device))
+        if self.notes.outputs is None:
+            return []
+        form, outputs = self.notes.outputs
+        self.notes.outputs = form, []  # the graph must not hold what holds the graph
+        return outputs
 
     def _put_out(self, step: int, output: Any, tensors: Sequence[Tensor]) -> None:
         notes = self.notes
-        if notes.form is None:
-            notes.form = OutputForm.of(output)
-            notes.outputs = notes.form.empty(self._steps.count)
-        leaves = notes.form.leaves(output, step)
-        put(leaves, notes.outputs, step)
+        if notes.outputs is None:
+            form = OutputForm.of(output)
+            notes.outputs = form, form.empty(self.steps.count)
+        form, outputs = notes.outputs
+        leaves = form.leaves(output, step)
+        put(leaves, outputs, step)
         same = tuple(next((n for n, tensor in enumerate(tensors) if tensor is leaf), -1) for leaf in leaves)
         if any(number >= 0 for number in same):
             notes.same[step] = same
 
-    def start_back(self, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
-        """Take the gradients to start from."""
-        self._leaves = self._params.stand_ins()
-        self._arguments = self._params.build(self._leaves)
-        of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in self._inputs]
-        self.gradients = Gradients(of_final, of_outputs, [None] * len(self._leaves), of_inputs)
+
+class WayBack:
+    """The backward callback of a reversal, and the gradients on the way."""
+
+    def __init__(self, sweep: Sweep, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
+        self._sweep, self._of_outputs = sweep, of_outputs
+        self._leaves = sweep.params.stand_ins()
+        self._arguments = sweep.params.build(self._leaves)
+        self.of_state: Sequence[Tensor | None] = of_final
+        """of the state that the sweep has come to; of the initial one in the end"""
+        self.of_params: Sequence[Tensor | None] = [None] * len(self._leaves)
+        self.of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in sweep.inputs]
 
     def backward(self, state: Sequence[Tensor], start: int) -> None:
         """Differentiate the steps of one recording."""
-        steps, notes, gradients = self._steps, self.notes, self.gradients
-        span = range(start, min(start + self._chunk, steps.count))
+        sweep, steps, notes, leaves = self._sweep, self._sweep.steps, self._sweep.notes, self._leaves
+        span = range(start, min(start + sweep.chunk, steps.count))
         if notes.draws:
             set_random_state(steps.form.device, notes.random[start])
-        with self._autocast.replay_context():
+        with sweep.autocast.replay_context():
             recorded = record(
                 steps,
                 steps.form.unpack(state),
                 notes.values[start],
                 span,
-                self._inputs,
-                self._leaves,
+                sweep.inputs,
+                leaves,
                 self._arguments,
                 in_place=notes.in_place,
                 twins=notes.twins.get(start),
             )
-        check_leaves(
-            (*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *self._leaves)
-        )
-        of_outputs = [[None if g is None else g[step] for g in gradients.outputs] for step in span]
+        check_leaves((*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *leaves))
+        of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
             for output, number in enumerate(notes.same.get(span.stop - 1, ())):
                 of_outputs[-1][output] = None if number >= 0 else of_outputs[-1][output]
         arrived = [
             (number, g[start - 1])
-            for number, g in zip(notes.same.get(start - 1, ()), gradients.outputs, strict=False)
+            for number, g in zip(notes.same.get(start - 1, ()), self._of_outputs, strict=False)
             if number >= 0 and g is not None
         ]
-        of_state, of_inputs, of_params = recorded.back(gradients.state, of_outputs, arrived, gradients.params)
+        of_state, of_inputs, of_params = recorded.back(self.of_state, of_outputs, arrived, self.of_params)
         lent = {tensor.untyped_storage().data_ptr() for tensor in state}
-        gradients.state = [_own(gradient, lent) for gradient in of_state]
-        gradients.params = [_own(gradient, lent) for gradient in of_params]
+        self.of_state = [_own(gradient, lent) for gradient in of_state]
+        self.of_params = [_own(gradient, lent) for gradient in of_params]
         for step, slices in zip(span, of_inputs, strict=True):
-            for whole, gradient in zip(gradients.inputs, slices, strict=True):
+            for whole, gradient in zip(self.of_inputs, slices, strict=True):
                 if whole is not None and gradient is not None:
                     whole[step].copy_(gradient)
 

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 from weakref import ref
 
@@ -14,26 +15,8 @@ from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
 from forebay.torch.compat import check_version, graph_task
 from forebay.torch.mover import mover_for
 from forebay.torch.offloading.order import fetch_order, to_move
-from forebay.torch.saved_tensors import Entry, GraphToken, StoredTensor, TensorStore
+from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore, keep
 from forebay.units import Budget, to_text
-
-Counted = tuple[torch.Tensor, int, "_LetThrough | None"]
-"""A saved tensor that stays where it is, how often it had been changed, and what counts its storage as long as it is
-held: a plain tuple, for thousands are saved in a step; None for parameters and others that are there anyway."""
-
-
-class TrackedTensor:
-    """A saved tensor whose use is noted."""
-
-    __slots__ = ("_held", "_keeper", "_token")
-
-    def __init__(self, keeper: "Keeper", held: StoredTensor, token: GraphToken) -> None:
-        self._keeper, self._held, self._token = keeper, held, token
-
-    def tensor(self) -> torch.Tensor:
-        """Return the tensor, and begin to fetch what comes after it."""
-        self._keeper.used(self._held.entry)
-        return self._held.tensor()
 
 
 class _LetThrough:
@@ -47,24 +30,22 @@ class _LetThrough:
         """of the last iteration that saved it"""
 
     def __del__(self) -> None:
-        self.keeper.store.ended.append((0, self.nbytes, None, None, None))  # in any thread
+        self.keeper.ended.append((0, self.nbytes, None, None, None))  # in any thread
 
 
-def unpack(saved: "Counted | TrackedTensor") -> torch.Tensor:
+_kept: Callable[[tuple[torch.Tensor, int, _LetThrough]], KeptTensor] = partial(tuple.__new__, KeptTensor)  # fast
+
+
+def unpack(saved: KeptTensor | StoredTensor) -> torch.Tensor:
     """Return a saved tensor, unless it was changed."""
-    if type(saved) is not tuple:
-        return saved.tensor()  # type: ignore[union-attr]
+    if type(saved) is not KeptTensor:
+        return saved.tensor()
     tensor, version, let = saved
     if let is not None:
         let.keeper.iteration.turned = True
-    if tensor._version != version:
+    if tensor._version != version and version is not None:
         check_version(tensor, version)
     return tensor
-
-
-def stays(tensor: torch.Tensor) -> Counted:
-    """Save a tensor that is there anyway: an output without its history, or its node would hold itself."""
-    return tensor if tensor.is_leaf else tensor.detach(), tensor._version, None
 
 
 class LearnedOrder(NamedTuple):
@@ -89,52 +70,63 @@ NOTHING_LEARNED = LearnedOrder([], 0, [], frozenset())
 class SavingIteration:
     """An iteration so far."""
 
-    order: list[int]
-    """to fetch in"""
+    ahead: deque[int]
+    """what is to be fetched yet, in its order"""
     most: int
     """bytes that were let through at once"""
-    token: "Callable[[], GraphToken | None]"
-    sizes: list[int] = field(default_factory=list)
-    entries: list["ref[Entry]"] = field(default_factory=list)
+    token: Callable[[], GraphToken | None] = lambda: None
+    entries: list[tuple[int, "ref[Entry]"]] = field(default_factory=list)
+    """what was saved, and its bytes"""
     uses: list[int] = field(default_factory=list)
-    fetched: int = 0
-    """how much of the order has been fetched"""
     partly: bool = False
     """whether some of it was only counted, so that its order is not known"""
     turned: bool = False
     """whether something of it has been asked for"""
 
+    @property
+    def sizes(self) -> list[int]:
+        """The bytes of what was saved."""
+        return [nbytes for nbytes, _ in self.entries]
 
-class Keeper:
-    """Learns the order of an iteration, plans what moves, and moves it."""
+
+class Limits(NamedTuple):
+    """What a keeper may use."""
+
+    device: int
+    host: int
+    codec: Codec | None
+    less: str
+    """tells that the host has less than the budget allows"""
+
+
+class Keeper(TensorStore):
+    """Learns the order of an iteration, plans what moves, and moves it; small storages only where they must."""
 
     def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, device: torch.device) -> None:
-        if budget.host is None:
-            budget = budget.with_tier("host", _half_of_host())
-        self._budget, self._less = less_of_host(budget, free_host_bytes())
-        self._room, self._codec, self._least = self._budget["device"], codec, min_bytes
-        self.store = TensorStore(mover_for(device, self._budget.host))
-        self.iteration = SavingIteration([], 0, _no_token)
+        budget, less = less_of_host(budget.with_tier("host", _host_of(budget)), free_host_bytes())
+        self._limits = Limits(budget["device"], budget["host"], codec, less)
+        super().__init__(mover_for(device, budget.host), min_bytes)
+        self.iteration = SavingIteration(deque(), 0)
         self._learned = NOTHING_LEARNED
         self._staying: deque[ref[Entry]] = deque()  # entries that nobody has sent away
         self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        last, learned = self.iteration, self._learned
-        if last.uses and not last.partly and (last.sizes, last.most) != (learned.sizes, learned.let_through):
-            order = fetch_order(len(last.sizes), last.uses)
-            moved = to_move(last.sizes, order, self._room - last.most)
-            self._learned = LearnedOrder(last.sizes, last.most, order, moved, not moved)
-        self.store.restart()
+        last, learned, sizes = self.iteration, self._learned, self.iteration.sizes
+        if last.uses and not last.partly and (sizes, last.most) != (learned.sizes, learned.let_through):
+            order = fetch_order(len(sizes), last.uses)
+            moved = to_move(sizes, order, self._limits.device - last.most)
+            self._learned = LearnedOrder(sizes, last.most, order, moved, not moved)
+        super().restart()
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
-        self.iteration = SavingIteration(self._learned.order, self.store.let_through, _no_token)
+        self.iteration = SavingIteration(deque(self._learned.order), self.let_through)
 
-    def pack(self, tensor: torch.Tensor) -> "Counted | TrackedTensor":
+    def pack(self, tensor: torch.Tensor) -> KeptTensor | StoredTensor:
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
         if type(tensor) is not _PLAIN or tensor.layout is not _STRIDED:
-            return stays(tensor)  # parameters most of all
+            return keep(tensor)  # parameters most of all
         token = self.iteration.token() or self._begin()
         storage = tensor.untyped_storage()
         reference = self._let.get(storage._cdata)
@@ -142,29 +134,28 @@ class Keeper:
         if let is None:
             base = tensor if tensor._base is None else tensor._base
             if base.is_leaf and (base.requires_grad or type(base) is not _PLAIN):
-                return stays(tensor)  # views of parameters
+                return keep(tensor)  # views of parameters
             let = self._let_through(storage)
             if let is None:
-                return self._hold(tensor, token)
+                return self._hold_or_send(tensor, token)
         let.token = token
-        return tensor.detach(), tensor._version, let
+        return _kept((tensor.detach(), tensor._version, let))
 
-    def _hold(self, tensor: torch.Tensor, token: GraphToken) -> "Counted | TrackedTensor":
-        if not self.store.movable(tensor) or (tensor.is_cpu and not tensor.dim()):
-            return stays(tensor)
+    def _hold_or_send(self, tensor: torch.Tensor, token: GraphToken) -> KeptTensor | StoredTensor:
+        if not self.movable(tensor, 1) or (tensor.is_cpu and not tensor.dim()):
+            return keep(tensor)
         if self._learned.fits:  # there are more than there were
             self.iteration.partly, self._learned = bool(self._let), NOTHING_LEARNED
-        held, entry = self.store.save(tensor)
+        held, entry = self.hold(tensor, token)
         if entry is not None:
-            self.iteration.sizes.append(entry.nbytes)
-            self.iteration.entries.append(ref(entry))
-            if self._as_learned() and entry.number in self._learned.moved:
-                self._send(entry, tensor)
+            entry.number = len(self.iteration.entries)
+            self.iteration.entries.append((entry.size, ref(entry)))
+            if self._as_learned(entry) and entry.number in self._learned.moved:
+                self._send_away(entry, tensor)
             else:
                 self._staying.append(ref(entry))
             self._make_room(0)
-        assert isinstance(held, StoredTensor)
-        return TrackedTensor(self, held, token)
+        return held
 
     def _begin(self) -> GraphToken:
         """Begin the next iteration when all of the last has been used and is gone: a loop may be inside one `with`."""
@@ -176,83 +167,83 @@ class Keeper:
 
     def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
         """Only count a storage, where all fits or it is small, and where there is room for it."""
-        nbytes, store = storage.nbytes(), self.store
-        if not self._learned.fits and nbytes >= self._least:
+        nbytes = storage.nbytes()
+        if not self._learned.fits and nbytes >= self.least:
             return None
-        if store.ended:
-            store.collect()
-        if store.held + store.let_through + nbytes > self._room and not self._make_room(nbytes):
+        if self.ended:
+            self.collect()
+        if self.held + self.let_through + nbytes > self._limits.device and not self._make_room(nbytes):
             return None
         let = _LetThrough(self, nbytes)
         self._let[storage._cdata] = ref(let)
-        store.let(nbytes)
-        self.iteration.most = max(self.iteration.most, store.let_through)
+        self.let(nbytes)
+        self.iteration.most = max(self.iteration.most, self.let_through)
         return let
 
     def _make_room(self, nbytes: int) -> bool:
         """Have others leave the device until so many bytes fit; tell whether they do."""
-        if self.store.total + nbytes > self._room:
-            self.store.collect()
-        while self.store.total + nbytes > self._room:
-            if not (self.store.settle() or self._evict()):
+        room = self._limits.device - nbytes
+        if self.total > room:
+            self.collect()
+        while self.total > room:
+            if not (self.settle() or self._evict()):
                 return False
         return True
 
-    def _as_learned(self) -> bool:
-        """Tell whether this iteration goes like the one that the plan was made from, so far."""
-        sizes, learned = self.iteration.sizes, self._learned.sizes
-        return len(sizes) <= len(learned) and sizes[-1] == learned[len(sizes) - 1]
+    def _as_learned(self, entry: Entry) -> bool:
+        """Tell whether this iteration goes like the one that the plan was made from, up to what was saved just now."""
+        sizes = self._learned.sizes
+        return entry.number < len(sizes) and entry.size == sizes[entry.number]
 
     def _evict(self) -> bool:
         """Send away the oldest that is still here; False where nothing is."""
         while self._staying:
             entry = self._staying.popleft()()
             if entry is not None and entry.storage is not None:
-                self._send(entry, None)
+                self._send_away(entry, None)
                 return True
         return False
 
-    def _send(self, entry: Entry, tensor: torch.Tensor | None) -> None:
-        if self._codec is not None and tensor is not None:  # one that is evicted later moves as it is
-            self.store.encode(entry, self._codec, tensor)
-        if not self.store.send(entry):
-            less, host = f"{self._less}; " if self._less else "", to_text(self._budget["host"])
+    def _send_away(self, entry: Entry, tensor: torch.Tensor | None) -> None:
+        device, host, codec, less = self._limits
+        if codec is not None and tensor is not None:  # one that is evicted later moves as it is
+            self.encode(entry, codec, tensor)
+        if not self.send(entry):
             raise BudgetError(
-                f"{less}the host budget of {host} has no room for another {to_text(entry.size)} of saved tensors, and "
-                f"the device budget of {to_text(self._room)} is full: raise one of them"
+                f"{less + '; ' if less else ''}the host budget of {to_text(host)} has no room for another "
+                f"{to_text(entry.size)} of saved tensors, and the device budget of {to_text(device)} is full: raise "
+                "one of them"
             )
 
-    def used(self, entry: Entry) -> None:
+    def open(self, entry: Entry) -> torch.UntypedStorage:
         """Note that an entry is asked for, and fetch ahead what fits."""
         now = self.iteration
-        if entry.number >= len(now.entries) or now.entries[entry.number]() is not entry:
-            return  # of an earlier iteration, whose order is over
-        if not now.uses and len(now.sizes) != len(self._learned.sizes):
-            now.order = fetch_order(len(now.sizes), [])
-        now.turned = True
-        now.uses.append(entry.number)
-        self.store.collect()
-        while now.fetched < len(now.order):
-            number = now.order[now.fetched]
-            ahead = now.entries[number]() if number < len(now.entries) else None
-            if (
-                ahead is not None
-                and ahead is not entry
-                and ahead.away is not None
-                and ahead.storage is None
-                and ahead.left
-            ):
-                if self.store.total + ahead.size > self._room:
-                    return
-                self.store.fetch(ahead)
-            now.fetched += 1
+        if entry.number < len(now.entries) and now.entries[entry.number][1]() is entry:  # else its order is over
+            if not now.uses and len(now.entries) != len(self._learned.sizes):
+                now.ahead = deque(fetch_order(len(now.entries), []))
+            now.turned = True
+            now.uses.append(entry.number)
+            self.collect()
+            while now.ahead and self._fetch_ahead(now.ahead[0], entry):
+                now.ahead.popleft()
+        return super().open(entry)
+
+    def _fetch_ahead(self, number: int, asked: Entry) -> bool:
+        """Fetch what was saved at some place, where it has left and will be asked for; False where there is no room."""
+        entry = self.iteration.entries[number][1]() if number < len(self.iteration.entries) else None
+        gone = entry is not None and entry.away is not None and entry.storage is None and entry.left
+        if entry is not None and entry is not asked and gone:
+            if self.total + entry.size > self._limits.device:
+                return False
+            self.fetch(entry)
+        return True
 
 
 _PLAIN, _STRIDED = torch.Tensor, torch.strided
 
 
-def _no_token() -> None:
-    return None
+def _host_of(budget: Budget) -> int:
+    return _half_of_host() if budget.host is None else budget.host
 
 
 def _half_of_host() -> int:

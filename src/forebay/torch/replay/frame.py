@@ -18,7 +18,7 @@ from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay, Share
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
-from forebay.torch.saved_tensors import Keep, KeptTensor
+from forebay.torch.saved_tensors import Keep, KeptTensor, keep
 
 
 class _EnoughError(BaseException):
@@ -92,9 +92,9 @@ class Frame:
     def run(
         self,
         inputs: Inputs,
-        keep_input: Keep = KeptTensor,
+        keep_input: Keep = keep,
         wanted: frozenset[int] = frozenset(),
-        keep_output: Keep = KeptTensor,
+        keep_output: Keep = keep,
     ) -> Any:
         """Run the block for the first time; outputs of costly operations of wanted numbers are kept."""
         state, weighed, device = self._block.module_state, self._weighed, self._block.device(inputs.tensors)
@@ -161,7 +161,7 @@ class Frame:
             if samples is not None:
                 samples.take(number, tensor)
             if stays:  # whatever the plan: sizes of nested tensors are told apart by who made them
-                return KeptTensor(tensor)
+                return keep(tensor)
             return DroppedTensor(number)
 
         return pack
