@@ -87,7 +87,7 @@ class TestOfItsShots:
             for change, why in (
                 ({"image": sound["image"].astype(np.float64)}, "it has float64 of shape"),
                 ({"illumination": sound["illumination"][1:]}, r"of shape \(47, 96\), not float32 of shape \(48, 96\)"),
-                ({"image": sound["image"] * np.float32(np.inf)}, "it has NaN or infinity"),
+                ({"image": np.full_like(sound["image"], np.inf)}, "it has NaN or infinity"),
             ):
                 begun.keep(1, sound | change, space.told(1))
                 begun.take(1)
