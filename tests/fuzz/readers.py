@@ -52,7 +52,27 @@ schedule = "auto"
 [output]
 formats = ["npy"]
 """
-JOBS = [JOB.encode(), JOB.replace('schedule = "auto"', 'image_error = "1%"').encode()]
+INVERSION = """
+[inversion]
+frequencies = [2.5, "all"]
+iterations = [1, 2]
+misfit = "envelope"
+bounds = [1400.0, 4000.0]
+fixed_depth = 100.0
+smooth = 10.0
+precondition = false
+estimate_source = "each"
+mini_batch = 1
+seed = 3
+"""
+LEAST_SQUARES = """
+[lsrtm]
+iterations = 2
+parameter = "squared slowness"
+precondition = false
+"""
+SEARCH = JOB.replace("mute = 30.0", "aperture = 500.0")
+JOBS = [JOB, JOB.replace('schedule = "auto"', 'image_error = "1%"'), SEARCH + INVERSION, SEARCH + LEAST_SQUARES]
 
 
 @dataclass(frozen=True)
@@ -359,14 +379,19 @@ def read_zarr(data, folder):
 # Jobs.
 
 
+def command_of(data):
+    """Return the command whose job it may be."""
+    return "fwi" if b"[inversion" in data else "lsrtm" if b"[lsrtm" in data else "rtm"
+
+
 def read_job(data, folder):
     from forebay.wave.job import parse
     from forebay.wave.job import read_job as read
 
     path = folder / "job.toml"
     path.write_bytes(data)
-    read(path)
-    parse(decoded(data), folder)
+    read(path, command_of(data))
+    parse(decoded(data), folder, command=command_of(data))
 
 
 def read_job_whole(data, folder):
@@ -375,7 +400,7 @@ def read_job_whole(data, folder):
 
     path = folder / "job.toml"
     path.write_bytes(data)
-    inspect(read(path))
+    inspect(read(path, command_of(data)))
 
 
 @cache
@@ -499,8 +524,8 @@ READERS = {
     "npy": Reader(lambda: [npy(FIELD), npy(FIELD[:, 0].astype(">f8")), npy(np.arange(3))], read_npy),
     "segy": Reader(segy_seeds, read_segy),
     "zarr": Reader(lambda: named_seeds(zarr_files()), read_zarr, mutated_body),
-    "job": Reader(lambda: JOBS, read_job),
-    "whole job": Reader(lambda: JOBS, read_job_whole),
+    "job": Reader(lambda: [job.encode() for job in JOBS], read_job),
+    "whole job": Reader(lambda: [job.encode() for job in JOBS], read_job_whole),
     "workspace": Reader(lambda: named_seeds(workspace_files()), read_workspace, mutated_body),
     "command line": Reader(lambda: [line.encode() for line in LINES], read_command_line),
     "progress": Reader(lambda: [progress_file()], read_progress),

@@ -58,6 +58,17 @@ def test_bars_are_live_on_a_terminal_while_there_is_something_to_do(terminal, do
     assert not bars._bars.live.is_started
 
 
+def test_shots_of_a_pass_have_bars_and_no_lines():
+    text = io.StringIO()
+    bars = ProgressBars(Console(file=text, width=200, force_terminal=False), 4, 1, 50, of="stage-0")
+    assert [task.description for task in bars._bars.tasks] == ["stage-0", "steps"] and bars._bars.live.transient
+    bars.finished(1, 2.5)
+    bars.failed(2, "no luck", again=False)
+    assert figures(bars) == [(3, 4), (100, 150)] and text.getvalue() == ""
+    bars.failed(3, "no luck", again=True)
+    assert text.getvalue() == "shot 3 failed (no luck), again\n"
+
+
 SHOT = {"seconds": 3.5, "data": 1.25, "reversal": 2.0, "moved": {"down 1": 2000, "up 1": 3000}}
 
 
