@@ -5,10 +5,12 @@ depth are divided by the spacing after they are summed. So both compute in media
 agree to a few bits of their largest values after some dozens of steps.
 """
 
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -86,7 +88,7 @@ class Emulated:
         self.emulator, choose = ElasticEmulator(), elastic._kernels
 
         def kernels(model, radius, dtype):
-            if isinstance(model.vp, twins.OnDevice):
+            if isinstance(model.arrays[0], twins.OnDevice):
                 return ElasticGpuKernels(model.grid, radius, dtype, self.emulator, variant)
             return choose(model, radius, dtype)
 
@@ -325,8 +327,62 @@ def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
 
 
 def test_arrays_that_are_neither_here_nor_there_are_refused():
-    with pytest.raises(WaveError, match="vs of type memoryview: give an array of NumPy, or of CuPy"):
+    with pytest.raises(WaveError, match="vs of type memoryview: give an array of NumPy, or one on a GPU"):
         replace(random_rock((20, 20)), vs=memoryview(b""))
+
+
+class Tensor:
+    """As much of a tensor of another library on a GPU as a model sees before it is taken for one of CuPy."""
+
+    def __init__(self, values):
+        self.values, self.shape = values, values.shape
+
+    @property
+    def __cuda_array_interface__(self):
+        return self.values.__array_interface__
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+def test_arrays_of_other_libraries_are_computed_with_as_those_of_cupy(monkeypatch, seen):
+    model, shot = seen
+    there = Emulated(monkeypatch)(model)
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(asarray=lambda tensor: tensor.values))
+    tensors = ElasticModel(*map(Tensor, there.arrays), model.grid)
+    assert (tensors.slowest, tensors.fastest, tensors.layer_velocity) == (
+        model.slowest,
+        model.fastest,
+        model.layer_velocity,
+    )
+    expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (there, tensors))
+    assert np.array_equal(found.image, expected.image) and found.image.any()
+    expected, found = (gradient(shot, own, budget="64MB").gradient for own in (there, tensors))
+    assert found.keys() == expected.keys()
+    assert all(np.array_equal(found[name], values) and values.any() for name, values in expected.items())
+
+
+def test_arrays_in_two_memories_are_refused(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(asarray=lambda tensor: memoryview(b"")))
+    rock = random_rock((20, 20))
+    with pytest.raises(WaveError, match="not all in the same memory: give all as NumPy's or all on the GPU"):
+        replace(rock, rho=Tensor(rock.rho))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen):
+    cupy, arrays = pytest.importorskip("cupy"), pytest.importorskip(library)
+    model, shot = seen
+    rock = [arrays.asarray(values, dtype=arrays.float32) for values in model.arrays]
+    rock = [values.cuda() for values in rock] if library == "torch" else rock
+    there = ElasticModel(*rock, model.grid)
+    expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (model, there))
+    slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
+    for array in (found.image, found.illumination, found.clean(), *slopes[1].values()):
+        assert type(array) is type(rock[0]) and cupy.asarray(array).device.id == 0
+    agree(found.clean(), expected.clean(), 1e-4)
+    for name, values in slopes[0].items():
+        agree(slopes[1][name], values, 5e-5)
+    assert isinstance(simulate(shot, there), np.ndarray)
 
 
 @pytest.mark.parametrize("sizes", [(7, 8, 16), (40, 3, 5), (1, 64, 64)])

@@ -116,36 +116,37 @@ class ElasticModel:
     """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
 
     def __post_init__(self) -> None:
-        arrays = {name: getattr(self, name) for name in ("vp", "vs", "rho")}
-        for name, array in arrays.items():
-            if not isinstance(array, np.ndarray) and type(array).__module__.partition(".")[0] != "cupy":
-                raise WaveError(f"{name} of type {type(array).__name__}: give an array of NumPy, or of CuPy for a GPU")
-        if len({isinstance(array, np.ndarray) for array in arrays.values()}) > 1:
-            raise WaveError(
-                "vp, vs and rho are not all in the same memory: give all of them as NumPy's or all as CuPy's"
-            )
-        for name, least in (("vp", "above 0"), ("vs", "not below 0"), ("rho", "above 0")):
-            values = getattr(self, name)
+        if len({isinstance(values, np.ndarray) for values in self.arrays}) > 1:
+            raise WaveError("vp, vs and rho are not all in the same memory: give all as NumPy's or all on the GPU")
+        leasts = ("above 0", "not below 0", "above 0")
+        for name, values, least in zip(("vp", "vs", "rho"), self.arrays, leasts, strict=True):
             if tuple(values.shape) != self.grid.shape:
                 raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
             low, high = float(values.min()), float(values.max())
             if not ((low > 0 or (name == "vs" and low == 0)) and high < float("inf")):
                 raise WaveError(f"{name} must be finite and {least} everywhere")
-        _check_max_vel(self.max_vel, float(self.vp.max()))
+        vp, vs, _ = self.arrays
+        _check_max_vel(self.max_vel, float(vp.max()))
         # What is pressed together must push back: the bulk modulus of as many dimensions is above 0.
-        ratio = float((self.vs / self.vp).max())
+        ratio = float((vs / vp).max())
         if ratio >= (most := (2 - 2 / self.grid.ndim) ** -0.5):
             raise WaveError(f"vs reaches {ratio:.4g} of vp: in {self.grid.ndim}-D it must stay below {most:.4g} of it")
 
     @cached_property
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """The same three in the same memory, as arrays of NumPy, or of CuPy on a GPU."""
+        return computable(self.vp, "vp"), computable(self.vs, "vs"), computable(self.rho, "rho")
+
+    @cached_property
     def slowest(self) -> float:
         """The smallest velocity: of shear waves, and of pressure waves where the medium is a fluid."""
-        return float(np.where(self.vs > 0, self.vs, self.vp).min())
+        vp, vs, _ = self.arrays
+        return float(np.where(vs > 0, vs, vp).min())
 
     @cached_property
     def fastest(self) -> float:
         """The largest velocity, that of pressure waves, or `max_vel`."""
-        return float(self.vp.max()) if self.max_vel is None else float(self.max_vel)
+        return float(self.arrays[0].max()) if self.max_vel is None else float(self.max_vel)
 
     @cached_property
     def layer_velocity(self) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.wave.earth.arrays import returned
 from forebay.wave.earth.folding import folded
 from forebay.wave.elastic.layers import MEMORY
 from forebay.wave.elastic.medium import slopes
@@ -80,7 +81,8 @@ def gradient_of(propagator: Propagator, sums: dict[str, Any]) -> dict[str, Any]:
         within = slice(planes.start - around.start, planes.stop - around.start)
         return [derivatives[name][within] for name in PARAMETERS]
 
-    return dict(zip(PARAMETERS, folded(grid, halo, part, propagator.kernels.dtype), strict=True))
+    derivatives = folded(grid, halo, part, propagator.kernels.dtype)
+    return {name: returned(values, propagator.model.vp) for name, values in zip(PARAMETERS, derivatives, strict=True)}
 
 
 def _weighted(propagator: Propagator, name: str, sums: Any, planes: slice) -> Any:

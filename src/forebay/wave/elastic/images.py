@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import returned
 from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import Condition, Images, State
 from forebay.wave.survey.shot import Shot
@@ -56,7 +57,7 @@ def image_arrays(propagator: Propagator, sums: Images) -> Images:
     """Return the model's part of images as arrays like the model's."""
 
     def cut(image: Any) -> Any:
-        return within(propagator, {"div": image})["div"].copy()
+        return returned(within(propagator, {"div": image})["div"].copy(), propagator.model.vp)
 
     return {name: (cut(image), cut(illumination)) for name, (image, illumination) in sums.items()}
 
@@ -73,5 +74,5 @@ def strengths(shot: Shot, propagator: Propagator) -> NDArray[np.float64]:
     place = np.rint((shot.receivers - model.grid.origin) / model.grid.spacing).astype(int)
     inside = np.clip(place, 0, np.subtract(model.grid.shape, 1))
     cells = kernels.put(np.ravel_multi_index(tuple(inside.T), model.grid.shape))
-    vp, rho = (kernels.get(values.reshape(-1)[cells]).astype(np.float64) for values in (model.vp, model.rho))
+    vp, _, rho = (kernels.get(values.reshape(-1)[cells]).astype(np.float64) for values in model.arrays)
     return np.where([kind == "pressure" for kind in shot.hears], 1 / (rho * vp), rho * vp)

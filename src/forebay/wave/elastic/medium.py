@@ -96,7 +96,7 @@ def slopes(model: ElasticModel, halo: int, planes: slice, totals: dict[str, Arra
         of_mu[row] -= shape[row] + 2 / ndim * volume[row]  # once more, along the surface only
         of_lam[row], more = _surface_slopes(totals, lam[row], mu[row], ndim, row)
         of_mu[row] += more
-    vp, vs = (grid.extend(values, halo, planes).astype(np.float64) for values in (model.vp, model.vs))
+    vp, vs = (grid.extend(values, halo, planes).astype(np.float64) for values in model.arrays[:2])
     return {
         "vp": 2 * rho * vp * of_lam,
         "vs": 2 * rho * vs * (of_mu - 2 * of_lam),
@@ -116,7 +116,7 @@ def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, 
 
 def _moduli(model: ElasticModel, halo: int, planes: slice | None = None) -> tuple[Array, Array, Array]:
     """Return rho, lam and mu on the grid of the fields, or on that of the model where there is no halo."""
-    arrays, extend = (model.vp, model.vs, model.rho), model.grid.extend
+    arrays, extend = model.arrays, model.grid.extend
     if halo:
         arrays = tuple(extend(values, halo, planes) for values in arrays)  # type: ignore[assignment]
     vp, vs, rho = (values.astype(np.float64) for values in arrays)  # on a GPU too

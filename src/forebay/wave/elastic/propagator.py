@@ -246,7 +246,7 @@ def _kernels(model: ElasticModel, radius: int, dtype: np.dtype[Any]) -> ElasticK
     """Choose the kernels by where the arrays of a model are."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
-    if not isinstance(model.vp, np.ndarray):
+    if not isinstance(model.arrays[0], np.ndarray):
         from forebay.wave.elastic.gpu import ElasticGpuKernels  # it needs a GPU
 
         return ElasticGpuKernels(model.grid, radius, dtype)

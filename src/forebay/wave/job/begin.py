@@ -18,6 +18,7 @@ from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.shots.here import shots_here
+from forebay.wave.job.shots.waking import woken
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.lock import locked
 
@@ -54,7 +55,7 @@ def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Works
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
-        with console.status("preparing the model"):
+        with console.status("preparing the model"), woken(job, gpus):
             workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
         described = workspace.described
         shots, samples = workspace.geometry, len(workspace.wavelet) - described.lead

@@ -112,15 +112,15 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     files = {"true": table.true, "vs": job.physics.vs, "density": job.physics.density}
     read = {name: _like(job, velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
-    media = {"model": _complete(job, {"velocity": velocity, **others})}
+    media = {"model": completed(job, {"velocity": velocity, **others})}
     if job.data.file is None:
-        media["true"] = _complete(job, {"velocity": read.get("true", velocity), **others})
+        media["true"] = completed(job, {"velocity": read.get("true", velocity), **others})
     if table.smooth:
         media["model"] = _smoothed(job, media["model"], spacing)
     return grid, media
 
 
-def _complete(job: Job, fields: Fields) -> Fields:
+def completed(job: Job, fields: Fields) -> Fields:
     """Complete elastic media by the shear velocity and density that no file tells, from the velocity."""
     if job.physics.kind == "acoustic":
         return fields

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
 from forebay.files import FULL, remove, whole
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
@@ -106,24 +108,34 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
         marks=marks,
     )
     _refuse_others(root, described.identity)
-    _replace_inputs(root, arrays, geometry)
-    return replace(described, inputs={name: checksum_of_file(root / name) for name in (*arrays, "geometry.npz")})
+    return replace(described, inputs=_replaced_inputs(root, arrays, geometry))
 
 
-def _replace_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geometry) -> None:
-    """Write the inputs of a job, and remove those of another, and what it said of shots that failed."""
+def _replaced_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geometry) -> dict[str, str]:
+    """Write the inputs of a job, all at a time, and return the checksum of each.
+
+    Those of another job are removed, with what it said of shots that failed.
+    """
     for name in written():
         remove(root / name)
+    writers: dict[str, Callable[[Any], Any]] = {"geometry.npz": geometry.save}
+    writers |= {name: partial(np.save, arr=values) for name, values in arrays.items()}
+    names, checksums = sorted(writers), dict[str, str]()
+
+    def write(part: slice) -> None:
+        name = names[part.start]
+        with whole(root / name) as path, path.open("wb") as file:
+            writers[name](file)
+        checksums[name] = checksum_of_file(root / name)
+
     with _room_in(root):
-        for name, values in arrays.items():
+        for name in names:
             (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with whole(root / name) as path, path.open("wb") as file:
-                np.save(file, values)
-        with whole(root / "geometry.npz") as path, path.open("wb") as file:
-            geometry.save(file)
+        in_strips(write, (len(names),), points=1)
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
+    return {name: checksums[name] for name in names}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
 from forebay.report.pictures import Panel, draw_panels, largest_shown
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import write_field
 from forebay.wave.job.pilot import picture_of
 from forebay.wave.job.run import Survey
@@ -29,20 +30,21 @@ STRONG = 0.4
 
 def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Path]:
     """Write the image in each format, and the sums that it was made of in the first that is an array."""
-    grid, written = survey.workspace.described.grid, []
-    for name in formats:
-        path = folder / f"image.{name}"
-        if name == "png":
-            draw_image(survey, path)
-        else:
-            write_field(path, survey.image, grid.spacing, grid.origin)
-        written.append(path)
+    grid = survey.workspace.described.grid
+    fields = {folder / f"image.{name}": survey.image for name in formats}
     for name in [name for name in formats if name in ("npy", "zarr")][:1]:
-        for what in ("stack", "illumination"):
-            values = survey.stack.image if what == "stack" else survey.stack.illumination
-            write_field(folder / f"{what}.{name}", values, grid.spacing, grid.origin)
-            written.append(folder / f"{what}.{name}")
-    return written
+        fields |= {folder / f"stack.{name}": survey.stack.image}
+        fields |= {folder / f"illumination.{name}": survey.stack.illumination}
+    files = [path for path in fields if path.suffix != ".png"]
+
+    def write(part: slice) -> None:
+        path = files[part.start]
+        write_field(path, fields[path], grid.spacing, grid.origin)
+
+    in_strips(write, (len(files),), points=1)
+    for path in fields.keys() - files:
+        draw_image(survey, path)
+    return list(fields)
 
 
 def draw_image(survey: Survey, path: Path) -> None:

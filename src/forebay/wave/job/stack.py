@@ -104,7 +104,8 @@ def finish(stack: PartialImage, grid: Grid, mute: float) -> NDArray[Any]:
     if mute:
         rows = np.arange(grid.shape[0]) * grid.spacing[0]
         fade = np.sin(np.pi / 2 * np.clip(2 * rows / mute - 1, 0, 1)) ** 2
-        image = image * fade.reshape(-1, *[1] * (grid.ndim - 1)).astype(image.dtype)
+        ramp = fade.reshape(-1, *[1] * (grid.ndim - 1)).astype(image.dtype)
+        in_strips(lambda strip: np.multiply(image[strip], ramp[strip], out=image[strip]), image.shape)
     return np.asarray(image)
 
 
