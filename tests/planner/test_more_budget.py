@@ -1,5 +1,6 @@
 """More budget never predicts more time: random pairs of budgets, and the bounds that a search goes by."""
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -120,6 +121,11 @@ def test_no_bound_of_a_schedule_on_levels_is_above_what_it_takes(seed):
     work = Work(1.0, random.choice((1.0, 2.0)), save, decode or save, decode, up, down)
     device, most = random.randint(1, 20), random.choice((20, steps))
     slots = (device, *(random.randint(1, max(1, most // links)) for _ in range(links)))
+    if random.random() < 0.5:
+        prices = {
+            name: random.choice((0.0, 2 * random.random())) for name in ("call", "save", "restore", "drop", "move")
+        }
+        work = replace(work, host=HostCost(**prices, start=3.0, ahead=random.random() < 0.5))
     setting = Setting("states", None, 1, work, slots, random.choice((0.0, 0.5)), "min")
     found = recipes(steps, work, device, sum(slots), float("inf"))
     for recipe in random.sample(found, min(len(found), 8)):

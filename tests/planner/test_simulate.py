@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from forebay.planner.choose import Setting, extrapolate, operations_of, predict
+from forebay.planner.costs import HostCost
 from forebay.planner.search.bounds import least_seconds, unmoved
 from forebay.planner.search.coarse import Coarse
+from forebay.planner.search.hierarchies import Recipe
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.simulate import Work, simulate
 from forebay.schedule import Hierarchical, Level, Revolve, StoreAll, TwoLevel
@@ -72,6 +76,50 @@ def test_time_is_never_below_the_bounds(problem):
     assert least_seconds(schedule, work, slots) <= predicted
     assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
     assert extrapolate(schedule, Setting("states", None, 1, work, slots, 0.0, "min")) <= predicted
+
+
+@st.composite
+def hosts(draw):
+    """What operations take the host, from nothing to more than a step."""
+    price = st.just(0.0) | st.floats(0.01, 5)
+    kinds = ("forward", "backward", "call", "save", "restore", "take", "drop", "move", "start")
+    return HostCost(**{kind: draw(price) for kind in kinds}, ahead=draw(st.booleans()))
+
+
+@given(problems(), hosts(), st.integers(1, 6), st.integers(1, 20), st.floats(0.1, 100))
+def test_time_is_never_below_the_bounds_that_know_the_host(problem, host, first, saves, price):
+    schedule, slots, work = problem
+    work = replace(work, host=host)
+    predicted = in_full(schedule, slots, work).seconds * (1 + 1e-9)
+    assert unmoved(schedule, work, len(slots)).seconds <= predicted
+    assert least_seconds(schedule, work, slots) <= predicted
+    assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
+    steps = schedule.steps
+    levels = Hierarchical(steps, (Level(min(first, steps)), Level(min(saves, steps), price)))
+    whole, coarse = (in_way(levels, slots, work).seconds * (1 + 1e-9) for in_way in (in_full, in_short))
+    for bounds in bounds_of_levels(levels, work, slots) if levels.peak_snapshots > slots[0] else ():
+        assert max(bounds.moving, bounds.stalled) <= min(whole, coarse)
+
+
+@given(problems(), hosts())
+def test_where_nothing_moves_the_bound_is_what_a_host_that_computes_takes(problem, host):
+    schedule, slots, work = problem
+    work, roomy = replace(work, host=replace(host, ahead=False)), (schedule.steps, *slots[1:])
+    assert unmoved(schedule, work, len(slots)).seconds == pytest.approx(in_full(schedule, roomy, work).seconds)
+
+
+def test_a_bound_counts_what_a_host_that_runs_ahead_asks_for():
+    host = HostCost(forward=20, backward=1, call=3, save=2, restore=5, take=4, drop=0.5, move=7, start=100, ahead=True)
+    work = replace(Work(1, 1, 0.1, 0.1, 0.0, (0.1,), (0.1,)), host=host)
+    schedule = Hierarchical(60, (Level(2), Level(6, 3.0)))
+    (bounds,) = bounds_of_levels(schedule, work, (3, 60))
+    moved = bounds.misses * (7 + 0.5)
+    counts = schedule.forward_steps * 20 + 60 * (1 + 2 * 3) + schedule.saves * 6.5 + (60 - schedule.saves) * 5
+    assert bounds.misses > 0
+    assert bounds.moving == pytest.approx(100 + counts + moved)
+    assert Recipe(schedule.forward_steps, schedule.saves, 4.0, 3.0, schedule.levels, exact=True).least(
+        60, work, (3, 60), 0.0
+    ) == pytest.approx(100 + counts)
 
 
 @given(problems())

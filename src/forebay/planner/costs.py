@@ -81,10 +81,18 @@ class HostCost:
     def __post_init__(self) -> None:
         _check_seconds(self, *(name for name in self.__dataclass_fields__ if name != "ahead"))
 
-    def seconds(self, steps: int, forward_steps: int, saves: int) -> float:
-        """Return those of a reversal in which nothing moves; forward is called once for each step."""
+    def seconds(self, steps: int, forward_steps: float, saves: float, fetched: int = 0) -> float:
+        """Return the least of a reversal after its start; forward is called once for each step.
+
+        What is `fetched` was evicted before.
+        """
         calls = 2 * steps * self.call + forward_steps * self.forward + steps * self.backward
-        return calls + saves * (self.save + self.take + self.drop) + (steps - saves) * self.restore
+        snapshots = saves * (self.save + self.take + self.drop) + (steps - saves) * self.restore
+        return calls + snapshots + fetched * (self.move + self.drop)
+
+    def beside(self, computed: float, asked: float) -> float:
+        """Return the least seconds of a reversal that computes for so long, and takes the host so long to ask for."""
+        return self.start + (max(computed, asked) if self.ahead else computed + asked)
 
 
 NO_HOST_COST = HostCost()

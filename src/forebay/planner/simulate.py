@@ -217,7 +217,7 @@ def simulate(
                 seconds += further
             start, compute = compute, compute + seconds
             if hosted:
-                host += cost.forward * steps
+                host = (host if ahead else compute) + cost.forward * steps
                 if host > compute:
                     idle += host - compute
                     compute = host

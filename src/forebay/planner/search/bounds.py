@@ -8,16 +8,27 @@ from forebay.schedule import Hierarchical, Schedule, binomial
 from forebay.schedule.segmented import Segmented
 
 
+def computed(work: Work, steps: int, forward_steps: float, saves: float) -> float:
+    """Return the seconds of a reversal in which nothing stalls, without the host's part."""
+    restore = saves * work.take + (steps - saves) * work.restore
+    return forward_steps * work.forward + steps * work.backward + saves * work.save + restore
+
+
+def unstalled(work: Work, steps: int, forward_steps: float, saves: float, fetched: int = 0) -> float:
+    """Return the least seconds of a reversal in which nothing stalls, with the host's part."""
+    asked = work.host.seconds(steps, forward_steps, saves, fetched)
+    return work.host.beside(computed(work, steps, forward_steps, saves), asked)
+
+
 def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
     """Return the exact prediction of a schedule whose snapshots all stay in the first tier."""
-    saves, steps = schedule.saves, schedule.steps
-    forward, backward = schedule.forward_steps * work.forward, steps * work.backward
+    saves, steps, forward_steps = schedule.saves, schedule.steps, schedule.forward_steps
+    forward, backward = forward_steps * work.forward, steps * work.backward
     save, restore = saves * work.save, saves * work.take + (steps - saves) * work.restore
     nothing = (0,) * (tiers - 1)
-    compute, asked = forward + backward + save + restore, work.host.seconds(steps, schedule.forward_steps, saves)
-    host = work.host.start + (max(0.0, asked - compute) if work.host.ahead else asked)
+    seconds = unstalled(work, steps, forward_steps, saves)
     return Prediction(
-        seconds=compute + host,
+        seconds=seconds,
         forward=forward,
         backward=backward,
         save=save,
@@ -27,7 +38,7 @@ def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
         stored=nothing,
         link_seconds=tuple(map(float, nothing)),
         peak=(schedule.peak_snapshots, *nothing),
-        host=host,
+        host=seconds - computed(work, steps, forward_steps, saves),
     )
 
 
@@ -67,8 +78,8 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
     it they come up again, and with them the snapshots inside segments that do not stay in the first tier.
     """
     alive = schedule.alive_at_turn
-    still = unmoved(schedule, work, len(slots))
-    whole = still.seconds - still.host  # stalls may hide the host's part
+    counts = schedule.steps, schedule.forward_steps, schedule.saves
+    whole = computed(work, *counts)  # stalls may hide the host's part
     sweep = schedule.steps * work.forward + alive * work.save
     down = up = 0.0
     above = 0
@@ -77,12 +88,15 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
         down = max(down, (alive - above) * work.down[tier])
         up = max(up, (alive - above) * work.up[tier])
     stall_of_last = stall_of_others = 0.0
+    fetched = 0
     if len(slots) > 1 and schedule.inner >= slots[0]:
         count = misses if coarse else least_misses
         last, inside = schedule.each_stretch(lambda visits, snapshots: count(visits, snapshots, slots[0]))
-        up = max(up, (last + (schedule.majors - 1) * (1 + inside) - slots[0]) * work.up[0])
+        fetched = max(0, last + (schedule.majors - 1) * (1 + inside) - slots[0])
+        up = max(up, fetched * work.up[0])
         if coarse:
             stall_of_last, stall_of_others = schedule.each_stretch(coarse.least_stall)
             stall_of_others *= schedule.majors - 1
     after_turn = max(whole - sweep + stall_of_others, up)
-    return max(still.seconds, whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)
+    stalled = max(whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)
+    return max(unstalled(work, *counts, fetched), work.host.start + stalled)

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.planner.search.bounds import computed, unstalled
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, Level, binomial
 from forebay.schedule.levels.exact import LONGEST, MOST, Figures, tabulate
@@ -94,16 +95,18 @@ class Recipe(NamedTuple):
     def guess(self, steps: int, work: Work) -> float:
         """Return the seconds that it may take."""
         moving = steps * work.forward + self.splits * max(work.up[0], work.down[0])
-        return max(_still(steps, work, self.forward_steps, self.saves), moving)
+        return max(unstalled(work, steps, self.forward_steps, self.saves), work.host.start + moving)
 
     def least(self, steps: int, work: Work, slots: tuple[int, ...], pin: float) -> float:
         """Return the seconds that it takes at least; a slot of the second tier takes `pin` seconds."""
         within = thoroughness(steps, work)
-        forward, saves, alive = self.forward_steps, self.saves, self.alive
+        forward, alive = self.forward_steps, self.alive
+        saves = self.saves, self.saves
         if not self.exact:
-            forward, saves = (1 - within.steps_within) * forward, (1 - within.saves_within) * saves
+            forward, saves = (1 - within.steps_within) * forward, ((1 - within.saves_within) * self.saves, steps)
             alive *= ALIVE
-        still = _still(steps, work, forward, saves)
+        whole = min(computed(work, steps, forward, count) for count in saves)  # stalls may hide the host's part
+        asked = min(work.host.seconds(steps, forward, count) for count in saves)
         # What is alive at the turn has been saved before it, during which it goes down; the rest comes after it.
         sweep = steps * work.forward + alive * work.save
         longest_sweep = steps * work.forward + (alive if self.exact else self.snapshots) * work.save
@@ -113,7 +116,8 @@ class Recipe(NamedTuple):
             moved = max(0.0, alive - above)
             down, up = max(down, moved * work.down[link]), max(up, moved * work.up[link])
         pinned = pin * min(max(0.0, alive - slots[0]), slots[1])
-        return max(still, sweep + up, down + max(still - longest_sweep, up)) + pinned
+        moving = max(sweep + up, down + max(whole - longest_sweep, up))
+        return max(work.host.beside(whole, asked), work.host.start + moving) + pinned
 
 
 def thoroughness(steps: int, work: Work) -> Thoroughness:
@@ -224,19 +228,15 @@ def _rounded(price: float) -> float:
     return float(f"{price:.3g}")
 
 
-def _still(steps: int, work: Work, forward: float, saves: float) -> float:
-    """Return the seconds of a schedule of which nothing moves."""
-    copies = saves * (work.save + work.take - work.restore) + steps * work.restore
-    return forward * work.forward + steps * work.backward + copies
-
-
 def _fewest(steps: int, work: Work, room: int, below: float) -> int:
     """Return the fewest snapshots with which a reversal may take less than `below` seconds."""
     low, high = 1, min(room, steps)
     while low < high:
         middle = (low + high) // 2
         forward = binomial.forward_steps(steps + 1, middle)
-        if min(_still(steps, work, forward, 0), _still(steps, work, forward, steps)) < below:
+        whole = min(computed(work, steps, forward, saves) for saves in (0, steps))
+        asked = min(work.host.seconds(steps, forward, saves) for saves in (0, steps))
+        if work.host.beside(whole, asked) < below:
             high = middle
         else:
             low = middle + 1

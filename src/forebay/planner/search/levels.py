@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.planner.search.bounds import unstalled
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, binomial
@@ -93,9 +94,10 @@ class LevelBounds:
 
     @property
     def moving(self) -> float:
-        """Seconds of the first sweep, and of what comes up after it."""
-        work = self.coarse.work
-        return self.schedule.steps * work.forward + self.misses * work.up[0]
+        """Seconds of the first sweep, and of what comes up after it; or of all that the host asks for."""
+        schedule, work, misses = self.schedule, self.coarse.work, self.misses
+        asked = unstalled(work, schedule.steps, schedule.forward_steps, schedule.saves, misses)
+        return max(asked, work.host.start + schedule.steps * work.forward + misses * work.up[0])
 
     @property
     def stalled(self) -> float:
@@ -115,7 +117,7 @@ class LevelBounds:
                     else:
                         profiles[kind, stored] = self._unsplit(kind, stored)
         root = self.schedule.steps + 1, self.schedule.splits.root
-        return profiles[root, False].total + work.save - work.backward
+        return work.host.start + profiles[root, False].total + work.save - work.backward
 
     def _unsplit(self, kind: Kind, stored: bool) -> SlotProfile:
         slots, work = self.coarse.slots, self.coarse.work
