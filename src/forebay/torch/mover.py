@@ -35,8 +35,6 @@ class Mover:
         self.device, self.machine = device, machine
         self.tier = "device" if device.type == "cuda" else "host"
         self.room = SlabHeap(budget, machine.pin, machine.passed)
-        self.warm: set[tuple[torch.dtype, int]] = set()
-        """kinds of tensors that have been encoded and decoded before"""
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Move:
         """Return the copy of a storage into a piece of host memory."""

@@ -1,8 +1,7 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from forebay.torch.execution_context import NOTHING, Autocast, Random, random_st
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay, Share
+from forebay.torch.replay.costly_operations import KeptOutput, giving, keeping
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor, keep
@@ -39,18 +38,6 @@ class DroppedTensor:
         self.tensor: torch.Tensor | None = None
 
 
-@dataclass(slots=True)
-class ReplayFacts:
-    """What weighed frames find out of a block for those that follow."""
-
-    outputs: frozenset[int] = frozenset()
-    """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
-    small: set[int] = field(default_factory=set)
-    """the numbers of those that are parameters, or smaller than what is moved"""
-    costly: Mapping[str, Share] = field(default_factory=dict)
-    """the shares of the outputs of costly operations that may be kept"""
-
-
 class FirstRun(NamedTuple):
     """What the first run of a block found, and every other finds again."""
 
@@ -66,21 +53,22 @@ class FirstRun(NamedTuple):
 class Frame:
     """A call of a block.
 
-    `refuse` is told why the block cannot be run again as it was. An iteration that measures has it `weighed`, which
-    fills the facts. `watch` is called with the frame around a second run, and may give what is told of every tensor
-    that this saves.
+    `refuse` is told why the block cannot be run again as it was. `outputs` are the numbers of saved tensors that are
+    its output, which an iteration that measures, and has it `weighed`, finds. `watch` is called with the frame around a
+    second run, and may give what is told of every tensor that this saves.
     """
 
     def __init__(
         self,
         block: FittedBlock,
         refuse: Callable[[str], None],
-        facts: ReplayFacts,
+        outputs: frozenset[int] = frozenset(),
         weighed: bool = False,
         watch: "Callable[[Frame], Any] | None" = None,
     ) -> None:
-        self._block, self._refuse, self._facts, self._weighed, self._watch = block, refuse, facts, weighed, watch
-        self._outputs: dict[int, KeptOutput] = {}
+        self._block, self._refuse, self._weighed, self._watch = block, refuse, weighed, watch
+        self.outputs = outputs
+        self._kept: dict[int, KeptOutput] = {}  # of costly operations
         # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
         # operations made that is differentiated, such as parameters, and for what stays.
         self._kinds: list[int] = []
@@ -105,13 +93,14 @@ class Frame:
         self._first = FirstRun(device, arguments, random, autocast, initial, attributes)
         if weighed or looked_at(turn, device):
             self._samples = Samples(initial.parts, EVERY[not weighed], turn)
+        kept: dict[int, KeptOutput] = {}
         with (
             self._hooks(self._packing(), self._unpack),
-            OutputKeeper(wanted, keep_output) if wanted else NOTHING as kept,
+            keeping(wanted, keep_output, kept) if wanted else NOTHING,
         ):
             output = self._block.call(*inputs.args, **inputs.kwargs)
         # Those that the block itself has changed in place are of no use: they are computed again.
-        self._outputs = {} if kept is None else {n: one for n, one in kept.outputs.items() if not one.changed}
+        self._kept = {number: output for number, output in kept.items() if not output.changed}
         if (buffer := state.changed(initial)) is not None:
             self._refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
@@ -134,7 +123,7 @@ class Frame:
             for number, storage in enumerate(storages)
             if storage is not None and storage.cdata in bytes_of
         }
-        self._facts.outputs = frozenset(sharing)
+        self.outputs = frozenset(sharing)
         return tuple({storage.cdata: (storage, bytes_of[storage.cdata]) for storage in sharing.values()}.values())
 
     @property
@@ -225,7 +214,7 @@ class Frame:
                 torch.enable_grad(),
                 NOTHING if self._watch is None else self._watch(self) as on_saved,
                 self._hooks(self._taking(on_saved, whole), _refuse),
-                OutputReplay(self._outputs) if self._outputs else NOTHING,
+                giving(self._kept) if self._kept else NOTHING,
             ):
                 set_random_state(first.device, first.random)
                 with suppress(_EnoughError):
@@ -248,7 +237,7 @@ class Frame:
     ) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
         values, saved = self._values, len(self._kinds)
-        stops = saved - 1 not in self._facts.outputs and not whole
+        stops = saved - 1 not in self.outputs and not whole
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.
