@@ -48,7 +48,9 @@ def block_of(measured: MeasuredBlock, peaks: tuple[int, int, int], host: bool, f
     All blocks are recomputed then. `host` tells whether there is memory to move to, `forced` the only choice allowed.
     """
     nbytes, saved = measured.bytes, measured.bytes.saved
-    block = Block(measured.name, measured.forward, measured.backward, *peaks, choices=(BlockChoice("recompute"),))
+    block = Block(
+        measured.name, measured.times.forward, measured.times.backward, *peaks, choices=(BlockChoice("recompute"),)
+    )
     kept = bool(measured.outputs)
     if measured.refused:
         return replace(block, choices=(BlockChoice("keep", kept=saved + nbytes.loose, keeps_output=kept),))
@@ -81,7 +83,7 @@ def block_of(measured: MeasuredBlock, peaks: tuple[int, int, int], host: bool, f
 
 
 def _timely(choice: BlockChoice, measured: MeasuredBlock) -> BlockChoice:
-    treatment = TREATMENTS[choice.name]
+    treatment, times = TREATMENTS[choice.name], measured.times
     if treatment.encoded:
-        return replace(choice, forward=measured.coding[0], backward=measured.coding[1])
-    return replace(choice, backward=measured.replays.get(treatment.what, 0.0))
+        return replace(choice, forward=times.encode, backward=times.decode)
+    return replace(choice, backward=times.replays.get(treatment.what, 0.0))

@@ -37,6 +37,21 @@ class ModelCall(NamedTuple):
     ran_blocks: bool = False
 
 
+class Beginning(NamedTuple):
+    """What there was when an iteration began."""
+
+    base: int
+    """bytes of the device before its first block"""
+    most: int
+    """bytes that the device had held at most, where that is to be compared; else 0"""
+    anew: int
+    """how often its profile was to be measured anew"""
+    ahead: Span
+    """from its first moment to its last, what the model did ahead of its blocks, where it is timed"""
+    start: Any
+    """of its blocks, where it is timed"""
+
+
 @dataclass(eq=False)
 class IterationProgress:
     """How far an iteration is with its backward passes, and with what leaves the device."""
@@ -69,16 +84,7 @@ class Iteration:
     """whether the profile is of its shapes, and not of larger ones"""
     called: bool
     """whether a call of the model began it, and not one of a block"""
-    base: int
-    """bytes of the device before its first block"""
-    anew: int
-    """how often its profile was to be measured anew when it began"""
-    most: int
-    """bytes that the device had held at most before it, where that is to be compared; else 0"""
-    ahead: Span
-    """from its first moment to its last, what the model did ahead of its blocks, where it is timed"""
-    start: Any
-    """of its blocks, where it is timed"""
+    began: Beginning
     progress: IterationProgress
     records: list[BlockRecord] = field(default_factory=list)
     """of its blocks so far"""
@@ -150,14 +156,14 @@ def within(signature: Signature, larger: Signature) -> bool:
 
 def learn(iteration: Iteration, gauge: HostGauge, refused: Container[int], base: int, budget: int) -> None:
     """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
-    profile, marks = iteration.profile, iteration.progress.marks or []
+    profile, began, marks = iteration.profile, iteration.began, iteration.progress.marks or []
     ends = [moment for record, moment in marks if record is None]
     if not ends:
         return
     iteration.progress.marks = None
-    if profile.anew != iteration.anew:
+    if profile.anew != began.anew:
         return  # this was to be measured anew while that one was under way
-    seconds = gauge.seconds(*iteration.ahead) + gauge.seconds(iteration.start, ends[-1])
+    seconds = gauge.seconds(*began.ahead) + gauge.seconds(began.start, ends[-1])
     if iteration.plan is not None:
         if profile.measured is not None and iteration.as_planned and len(ends) == profile.measured.passes:
             profile.time(iteration.plan, seconds)
@@ -168,11 +174,11 @@ def learn(iteration: Iteration, gauge: HostGauge, refused: Container[int], base:
         logs = [record.log for record in iteration.records]
         inside = total_seconds(gauge, (span for log in logs for span in (*log["forward"], *log["backward"])))
         blocks = measured_blocks(iteration.records, refused, gauge)
-        profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), iteration.base, len(ends)))
-        profile.plan_base = max(base, iteration.base)
+        profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), began.base, len(ends)))
+        profile.plan_base = max(base, began.base)
         if profile.together is None:
             # The budget without what others have taken since, as the states of an optimizer.
-            together = groups(profile.blocks, budget - max(0, base - iteration.base))
+            together = groups(profile.blocks, budget - max(0, base - began.base))
             if together:
                 profile.measure_anew()  # they have to be measured as such
                 profile.measured = None

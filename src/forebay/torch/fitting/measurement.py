@@ -61,7 +61,8 @@ def measure(
         log["forward"].append((start, gauge.mark()))
         log["peak forward"].append(gauge.peak())
         return output
-    frame = Frame(block, refuse, weighed=True, watch=partial(_watch, tools, block, log, set(bytes_of), tell))
+    watch = partial(_watch, tools, block, log, set(bytes_of), tell)
+    frame = Frame(block, inputs, refuse, weighed=True, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
     output = frame.run(inputs)

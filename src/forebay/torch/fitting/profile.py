@@ -35,7 +35,7 @@ class MeasuredStep:
 
     def at_pace(self, factor: float) -> "MeasuredStep":
         """Return it with all that was timed slower or faster: nobody looked into the step with the plan."""
-        blocks = [block.at_pace(factor) for block in self.blocks]
+        blocks = [replace(block, times=block.times.at_pace(factor)) for block in self.blocks]
         return replace(self, blocks=blocks, outside=factor * self.outside, paced=True)
 
 

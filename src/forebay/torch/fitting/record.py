@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -85,7 +85,25 @@ class BlockBytes(NamedTuple):
     """on the device, in its forward, after it and in its backward"""
 
 
-_NO_BYTES = BlockBytes()
+class BlockTimes(NamedTuple):
+    """Seconds of a block."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    encode: float = 0.0
+    """all that it saves"""
+    decode: float = 0.0
+    replays: Mapping[str, float] = {}
+    """of second runs, by which outputs are kept of the first"""
+
+    def at_pace(self, factor: float) -> "BlockTimes":
+        """Return all of it slower or faster."""
+        forward, backward, encode, decode, replays = self
+        again = {what: factor * seconds for what, seconds in replays.items()}
+        return BlockTimes(factor * forward, factor * backward, factor * encode, factor * decode, again)
+
+
+_NO_BYTES, _NO_TIMES = BlockBytes(), BlockTimes()
 
 
 @dataclass(frozen=True)
@@ -97,12 +115,7 @@ class MeasuredBlock:
     signature: Signature
     count: int = 1
     bytes: BlockBytes = _NO_BYTES
-    forward: float = 0.0
-    backward: float = 0.0
-    coding: tuple[float, float] = 0.0, 0.0
-    """seconds to encode and to decode all of it"""
-    replays: Mapping[str, float] = field(default_factory=dict)
-    """seconds of second runs, by which outputs are kept of the first"""
+    times: BlockTimes = _NO_TIMES
     needed: bool = True
     """whether the loss needed it"""
     follows: bool = False
@@ -116,17 +129,6 @@ class MeasuredBlock:
     costly: Mapping[str, Share] = field(default_factory=dict)
     """the shares of the outputs of costly operations that may be kept"""
 
-    def at_pace(self, factor: float) -> "MeasuredBlock":
-        """Return it with all that was timed slower or faster."""
-        encode, decode = self.coding
-        return replace(
-            self,
-            forward=factor * self.forward,
-            backward=factor * self.backward,
-            coding=(factor * encode, factor * decode),
-            replays={what: factor * seconds for what, seconds in self.replays.items()},
-        )
-
 
 def total_seconds(gauge: HostGauge, spans: Iterable[Span]) -> float:
     """Add up the seconds of some spans."""
@@ -137,8 +139,6 @@ def measured_blocks(
     records: Sequence[BlockRecord], refused: Container[int], gauge: HostGauge
 ) -> tuple[MeasuredBlock, ...]:
     """Read the logs of an iteration that has ended."""
-    costly = _costly(records, gauge)
-    times = [_times(record.log, shares, gauge) for record, shares in zip(records, costly, strict=True)]
     return tuple(
         MeasuredBlock(
             record.name,
@@ -146,7 +146,7 @@ def measured_blocks(
             record.signature,
             record.count,
             _bytes(number, records),
-            *seconds,
+            _times(record.log, shares, gauge),
             needed=bool(record.log["backward"]),
             follows=bool(record.log["follows"]),
             refused=record.module in refused,
@@ -154,7 +154,7 @@ def measured_blocks(
             small=frozenset(record.log["small"]),
             costly=shares,
         )
-        for number, (record, shares, seconds) in enumerate(zip(records, costly, times, strict=True))
+        for number, (record, shares) in enumerate(zip(records, _costly(records, gauge), strict=True))
     )
 
 
@@ -192,14 +192,11 @@ def _costly(records: Sequence[BlockRecord], gauge: HostGauge) -> list[dict[str, 
     return [shares[key] for key in keys]
 
 
-def _times(
-    log: Log, costly: Mapping[str, Share], gauge: HostGauge
-) -> tuple[float, float, tuple[float, float], dict[str, float]]:
-    """Return the seconds of a block forward and backward, of its encoding, and of each kind of second run."""
-    encode, decode = total_seconds(gauge, log["encode"]), total_seconds(gauge, log["decode"])
-    forward = total_seconds(gauge, log["forward"])
+def _times(log: Log, costly: Mapping[str, Share], gauge: HostGauge) -> BlockTimes:
+    """Add up the seconds of a block forward and backward, of its encoding, and of each kind of second run."""
+    encode, decode, forward = (total_seconds(gauge, log[what]) for what in ("encode", "decode", "forward"))
     if not log["backward"]:
-        return forward, 0.0, (0.0, 0.0), {}
+        return BlockTimes(forward)
     replays = [gauge.seconds(*span) for span in log["replay"]]
     backward = max(total_seconds(gauge, log["backward"]) - sum(replays), 0.2 * forward)
     # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
@@ -212,4 +209,4 @@ def _times(
     for name, share in costly.items():
         left_out = total_seconds(gauge, (span for each, span in log["operations"] if each.number in share.numbers))
         second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
-    return first, backward, (encode, decode), second
+    return BlockTimes(first, backward, encode, decode, second)

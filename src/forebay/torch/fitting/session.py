@@ -17,7 +17,7 @@ from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.iteration import Iteration, IterationKey, IterationProgress, ModelCall, learn
+from forebay.torch.fitting.iteration import Beginning, Iteration, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
@@ -56,10 +56,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.base)
+        self._read_ended(iteration.began.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.base)
+            tools.planner.advance(profile, iteration.began.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -189,8 +189,8 @@ class FittingSession:
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
         progress = IterationProgress([] if timed else None)
-        plan, known, anew, called = profile.plan, profile.blocks, profile.anew, call.begins
-        iteration = Iteration(key, profile, plan, known, own, called, base, anew, most, ahead, start, progress)
+        began = Beginning(base, most, profile.anew, ahead, start)
+        iteration = Iteration(key, profile, profile.plan, profile.blocks, own, call.begins, began, progress)
         self._iteration, self._call = iteration, call._replace(begins=False, start=None)
         tools.store.restart()
         return iteration
@@ -277,7 +277,7 @@ class FittingSession:
             met = any(expected.module == record.module for expected in iteration.expected)
             if not met or not self._check(block, record, inputs):
                 return block.call(*inputs.args, **inputs.kwargs)
-            return Frame(block, refuse).run(inputs)
+            return Frame(block, inputs, refuse).run(inputs)
         iteration.places.append(place)
         iteration.records.append(record)
         output = treat(tools, iteration, place, block, inputs, refuse)

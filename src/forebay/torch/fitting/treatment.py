@@ -39,12 +39,10 @@ def treat(
         output = _saving(block, inputs, hold, expected.outputs | expected.small)
     else:
         share = expected.costly.get(treatment.what)
-        output = Frame(block, refuse, expected.outputs).run(
-            inputs,
-            keep_input=partial(_hold_input, hold) if treatment.inputs_away else keep,
-            wanted=frozenset() if share is None else share.numbers,
-            keep_output=hold if treatment.away else keep,
-        )
+        keep_input = partial(_hold_input, hold) if treatment.inputs_away else keep
+        frame = Frame(block, inputs, refuse, expected.outputs, keep_input)
+        wanted = frozenset[int]() if share is None else share.numbers
+        output = frame.run(inputs, wanted, hold if treatment.away else keep)
     # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
     entries = [entry for reference in sent if (entry := reference()) is not None]
     sent[:] = map(ref, tools.store.send(*entries))
@@ -127,8 +125,8 @@ def end_pass(gauge: HostGauge, iteration: Iteration) -> bool:
     Tells whether it took more than the budget, though its shapes are smaller than those that were planned for.
     """
     iteration.mark(gauge, None)
-    most = gauge.most() if iteration.most and iteration.plan is not None else 0
-    if iteration.plan is None or most <= iteration.most:  # it was no more than what others had taken before
+    most = gauge.most() if iteration.began.most and iteration.plan is not None else 0
+    if iteration.plan is None or most <= iteration.began.most:  # it was no more than what others had taken before
         return False
     if iteration.as_planned:
         iteration.profile.weigh(iteration.plan, most)

@@ -71,10 +71,10 @@ def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -
     ]
     whole = sum(operation.nbytes for operation in ranked)
     nearest: dict[str, tuple[float, int]] = {}
-    for most, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
+    for taken, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
         if LEAST * whole <= size <= (1 - LEAST) * whole:
             apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
-            nearest[name] = min(nearest.get(name, (apart, most)), (apart, most))
+            nearest[name] = min(nearest.get(name, (apart, taken)), (apart, taken))
     some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
     return {"costly": share_of(ranked), **some} if ranked else {}
 
@@ -160,7 +160,7 @@ def keeping(wanted: frozenset[int], keep: Keep, outputs: dict[int, KeptOutput]) 
 
 
 def giving(outputs: dict[int, KeptOutput]) -> TorchDispatchMode:
-    """Give the outputs that were kept in place of running costly operations again, but for those that were changed.
+    """Return the outputs that were kept in place of running costly operations, but for those that were changed.
 
     Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
     what was saved goes when it has been used, so that the device holds no more than in a run without them.
