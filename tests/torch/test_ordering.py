@@ -15,6 +15,7 @@ from forebay import Budget
 from forebay.errors import EngineError
 from forebay.machine.machine import Wait
 from forebay.machine.region import Region
+from forebay.machine.slabs import SlabHeap
 from forebay.machine.virtual import VirtualMachine
 from forebay.torch import fit, offload, release
 from forebay.torch.fitting import device_tools
@@ -53,7 +54,8 @@ class LateMover(Mover):
     frees = True
 
     def __init__(self, device, budget):
-        super().__init__(device, Freeing(self.seed, self.without), budget)
+        machine = Freeing(self.seed, self.without)
+        super().__init__(device, machine, SlabHeap(budget, machine.pin, machine.passed))
         self.machine.lanes.waits, self.machine.frees = self.waits, self.frees
 
     def region(self, storage, nbytes):

@@ -2,12 +2,14 @@
 
 import gc
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize, ref
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
@@ -113,7 +115,7 @@ def fit(
         raise
     inside = [part for _, module in chosen for part in module.modules()]
     _inside.update(inside)
-    Fitted(model, session, patches, inside).attach(model, "_forebay")
+    _attach(model, session, patches, inside)
     return model
 
 
@@ -178,18 +180,13 @@ def plan_of(model: nn.Module) -> FitPlan:
     return plan
 
 
+@dataclass(frozen=True, eq=False)
 class Fitted(Attachment):
     """What a fitted model holds of ours; it goes with the model, and so does what its blocks have of ours."""
 
-    def __init__(
-        self, model: nn.Module, session: FittingSession, patches: list[Patch], inside: list[nn.Module]
-    ) -> None:
-        self.session = session
-        # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
-        self.give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(session))
-        self.give_back.atexit = False
-        begin = model.register_forward_pre_hook(self._begin, with_kwargs=True)
-        self.hooks = begin, model.register_forward_hook(self._ran)
+    session: FittingSession
+    give_back: Callable[[], Any]
+    hooks: tuple[RemovableHandle, RemovableHandle]
 
     def leave(self, attributes: dict[str, Any]) -> None:
         """Take the model's hooks away."""
@@ -200,11 +197,14 @@ class Fitted(Attachment):
             if name.startswith("_forward_") and isinstance(table, dict) and not own.isdisjoint(table):
                 attributes[name] = type(table)((key, hook) for key, hook in table.items() if key not in own)
 
-    def _begin(self, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self.session.begin(args, kwargs)
 
-    def _ran(self, *_: Any) -> None:
-        self.session.ran()
+def _attach(model: nn.Module, session: FittingSession, patches: list[Patch], inside: list[nn.Module]) -> None:
+    # Weakly: a block may hold the model, and others may hold blocks of a model that is gone.
+    give_back = finalize(model, _give_back, WeakSet(patches), WeakSet(inside), ref(session))
+    give_back.atexit = False
+    begin = model.register_forward_pre_hook(lambda _, args, kwargs: session.begin(args, kwargs), with_kwargs=True)
+    ran = model.register_forward_hook(lambda *_: session.ran())
+    Fitted(session, give_back, (begin, ran)).attach(model, "_forebay")
 
 
 def _give_back(patches: Iterable[Patch], inside: Iterable[nn.Module], reference: "ref[FittingSession]") -> None:

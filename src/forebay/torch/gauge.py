@@ -1,6 +1,7 @@
 """Time and memory of the place where a model computes: events and the allocator of a GPU, or the clock of a CPU."""
 
 import time
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -15,14 +16,13 @@ PROBE = 2**26
 """Bytes of a copy that measures the link."""
 
 
+@dataclass(frozen=True)
 class HostGauge:
     """A CPU: nobody counts its tensors, so that budgets cover what blocks save and are given, and nothing else."""
 
+    device: torch.device
     counts = False
     clock = staticmethod(time.perf_counter)
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
 
     def mark(self) -> Any:
         """Return a moment."""

@@ -5,8 +5,8 @@ and where the computation waits for them; the tests on the virtual machine leave
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -24,19 +24,25 @@ from forebay.machine.slabs import Piece, SlabHeap
 from forebay.machine.spec import ArraySpec
 from forebay.units import Budget
 
+if TYPE_CHECKING:
+    from forebay.machine.cuda_tensors import CudaTensors
 
+
+@dataclass(frozen=True, eq=False)
 class Mover:
     """Tensors of a device, with so many bytes of host memory as the tier below, and a machine that copies.
 
     Codecs run where the tensors are: here, in the memory of the host.
     """
 
-    def __init__(self, device: torch.device, machine: TensorMachine, budget: int | None) -> None:
-        self.device, self.machine = device, machine
-        self.tier = "device" if device.type == "cuda" else "host"
-        self.room = SlabHeap(budget, machine.pin, machine.passed)
-        self.warm: set[tuple[torch.dtype, int]] = set()
-        """kinds of tensors that have been encoded and decoded before"""
+    device: torch.device
+    machine: TensorMachine
+    room: SlabHeap
+
+    @property
+    def tier(self) -> str:
+        """Where its tensors are."""
+        return "device" if self.device.type == "cuda" else "host"
 
     def down(self, storage: torch.UntypedStorage, nbytes: int, piece: Piece) -> Move:
         """Return the copy of a storage into a piece of host memory."""
@@ -81,31 +87,25 @@ class Mover:
         return handles(codec, ArraySpec(tuple(array.shape), np.dtype(NUMPY[array.dtype])), self.tier)
 
 
+@dataclass(frozen=True, eq=False)
 class CudaMover(Mover):
     """Tensors of a GPU, with pinned host memory as the tier below; codecs run where the computation does."""
 
-    def __init__(self, device: torch.device, budget: int | None) -> None:
-        from forebay.machine.cuda_tensors import CudaTensors  # it needs cuda.core
-
-        with torch.cuda.device(device):
-            torch.cuda.current_stream()  # torch's context is the current one from here on
-            self._cuda = CudaTensors(torch.cuda.current_device(), named_library("torch"))
-        super().__init__(device, self._cuda, budget)
+    machine: "CudaTensors"
 
     def __del__(self) -> None:
         """Wait for the copies under way before the pinned memory goes."""
-        with suppress(AttributeError):  # there was no device
-            self._cuda.sync_lanes()
+        self.machine.sync_lanes()
 
     def _encode_into(self, codec: Codec, source: Any, room: torch.Tensor) -> int:
-        with self._cuda.current():
-            return self._cuda.encode_at(codec, source, room.data_ptr(), self._cuda.computing())[0]()
+        with self.machine.current():
+            return self.machine.encode_at(codec, source, room.data_ptr(), self.machine.computing())[0]()
 
     def decode(self, codec: Codec, payload: torch.UntypedStorage, nbytes: int, out: torch.Tensor) -> None:
         """Enqueue the decoding into a tensor."""
-        with self._cuda.current():
+        with self.machine.current():
             encoding = View.at(payload.data_ptr(), (nbytes,), np.uint8)
-            codec.decode_device(encoding, view_of(out), self._cuda.computing())
+            codec.decode_device(encoding, view_of(out), self.machine.computing())
 
 
 NUMPY = {torch.float32: "float32", torch.float64: "float64", torch.int32: "int32", torch.int64: "int64"}
@@ -124,7 +124,14 @@ def budget_of(amount: Budget | str | float, who: str) -> Budget:
 
 def mover_for(device: torch.device, budget: int | None) -> Mover:
     """Make the mover of a device, which may use so many bytes of host memory."""
-    return CudaMover(device, budget) if device.type == "cuda" else Mover(device, HostMachine(), budget)
+    if device.type != "cuda":
+        return Mover(device, host := HostMachine(), SlabHeap(budget, host.pin, host.passed))
+    from forebay.machine.cuda_tensors import CudaTensors  # it needs cuda.core
+
+    with torch.cuda.device(device):
+        torch.cuda.current_stream()  # torch's context is the current one from here on
+        machine = CudaTensors(torch.cuda.current_device(), named_library("torch"))
+    return CudaMover(device, machine, SlabHeap(budget, machine.pin, machine.passed))
 
 
 def storage_of(tensor: torch.Tensor) -> torch.UntypedStorage | None:

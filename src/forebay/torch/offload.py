@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Self
@@ -10,7 +11,6 @@ from typing import Self
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 
-from forebay.codec import Codec
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
 from forebay.torch.mover import budget_of
@@ -66,7 +66,7 @@ def offload(budget: Budget | str | float, codec: str | None = None, min_bytes: s
     site = caller.f_code.co_filename, caller.f_code.co_name, caller.f_lineno
     coder = None if codec is None else get_codec(codec)
     key = site, budget, None if coder is None else coder.name, to_bytes(min_bytes)
-    return Offload(budget, coder, to_bytes(min_bytes), _keepers_at(key))
+    return Offload(partial(Keeper, budget, coder, to_bytes(min_bytes)), _keepers_at(key))
 
 
 def release() -> None:
@@ -92,12 +92,14 @@ def _keepers_at(key: Hashable) -> Keepers:
     return keepers
 
 
+@dataclass(frozen=True, eq=False)
 class Offload:
     """The context manager that `offload` makes."""
 
-    def __init__(self, budget: Budget, codec: Codec | None, min_bytes: int, keepers: Keepers) -> None:
-        self._make_keeper, self._keepers = partial(Keeper, budget, codec, min_bytes), keepers
-        self._entered: dict[int, list[saved_tensors_hooks]] = {}
+    _make_keeper: Callable[[torch.device], Keeper]
+    _keepers: Keepers
+    _entered: dict[int, list[saved_tensors_hooks]] = field(default_factory=dict)
+    """by threads"""
 
     @property
     def metrics(self) -> Metrics:

@@ -18,7 +18,7 @@ from forebay import Budget
 from forebay.torch import fit, plan_of, unfit
 from forebay.torch.fit import _of
 from forebay.torch.fitting import iteration, neighbours
-from forebay.torch.fitting.record import BlockBytes, BlockRecord
+from forebay.torch.fitting.record import BlockBytes, MeasuredBlock
 from forebay.torch.gauge import HostGauge
 
 MANY = 40
@@ -320,9 +320,9 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
 
 def sizes(budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    took = BlockBytes(10, peak_backward=peak)
-    records = [BlockRecord(f"{n}", n, (), bytes=took, follows=n > 0) for n in range(count)]
-    return [len(group) for group in neighbours.groups(records, budget).values()]
+    took = BlockBytes(10, peaks=(0, 0, peak))
+    blocks = [MeasuredBlock(f"{n}", n, (), bytes=took, follows=n > 0) for n in range(count)]
+    return [len(group) for group in neighbours.groups(blocks, budget).values()]
 
 
 def test_how_large_groups_are():

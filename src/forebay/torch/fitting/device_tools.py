@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,6 +29,8 @@ class DeviceTools:
     store: TensorStore
     codec: Codec | None
     planner: FitPlanner
+    warm: set[tuple[torch.dtype, int]] = field(default_factory=set)
+    """kinds of tensors that have been encoded and decoded before"""
 
 
 def tools_for(

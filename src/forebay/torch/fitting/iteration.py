@@ -1,15 +1,15 @@
 """One iteration of a fitted model: what it follows, what was observed of it, and what its profile learns from it."""
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
 
-from forebay.torch.fitting.choices import timing_of
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
-from forebay.torch.fitting.record import BlockRecord, Signature, find_costly, find_loose, total_seconds
+from forebay.torch.fitting.record import BlockRecord, MeasuredBlock, Signature, Span, measured_blocks, total_seconds
 from forebay.torch.gauge import HostGauge
 from forebay.torch.saved_tensors import Entry, GraphToken
 
@@ -25,32 +25,7 @@ class IterationKey(NamedTuple):
     """what the model was called with: those that begin alike may go on with several shapes"""
 
 
-class IterationClock:
-    """Times an iteration: `before`, from its first moment to its last, is what the model did ahead of its blocks."""
-
-    def __init__(self, gauge: HostGauge, before: tuple[Any, Any], start: Any) -> None:
-        self.gauge, self._before, self._start = gauge, before, start
-        self.end: Any = None
-        """of the last backward pass so far"""
-        self._open: tuple[BlockRecord, Any] | None = None  # the block whose backward began last, and when
-
-    def backward_of(self, record: BlockRecord | None) -> BlockRecord | None:
-        """Let the backward of one block begin, or of none; return that whose backward has ended with it."""
-        moment, ended = self.gauge.mark(), self._open
-        if ended is not None:
-            ended[0].times.spans.append((ended[1], moment))
-        self._open = None if record is None else (record, moment)
-        if record is None:
-            self.end = moment
-        return None if ended is None else ended[0]
-
-    def seconds(self) -> float:
-        """Return the seconds of all of it."""
-        return self.gauge.seconds(*self._before) + self.gauge.seconds(self._start, self.end)
-
-
-@dataclass
-class ModelCall:
+class ModelCall(NamedTuple):
     """One call of the model."""
 
     begins: bool = False
@@ -62,25 +37,35 @@ class ModelCall:
     ran_blocks: bool = False
 
 
+class Beginning(NamedTuple):
+    """What there was when an iteration began."""
+
+    base: int
+    """bytes of the device before its first block"""
+    most: int
+    """bytes that the device had held at most, where that is to be compared; else 0"""
+    anew: int
+    """how often its profile was to be measured anew"""
+    ahead: Span
+    """from its first moment to its last, what the model did ahead of its blocks, where it is timed"""
+    start: Any
+    """of its blocks, where it is timed"""
+
+
 @dataclass(eq=False)
 class IterationProgress:
     """How far an iteration is with its backward passes, and with what leaves the device."""
 
-    clock: IterationClock | None
-    """None where nothing is timed, or its times were read"""
-    most: int
-    """bytes that the device had held at most before it, where that is to be compared; else 0"""
+    marks: list[tuple[BlockRecord | None, Any]] | None
+    """the blocks whose backward began, and when; None at the end of a pass. No list where nothing is timed"""
     task: int | None = None
     """the pass that is under way, or was last; none before the turn"""
-    count: int = 0
     below: int = 0
     """the block that the pass came to last"""
     turned: dict[int, int] = field(default_factory=dict)
     """the pass that came to each block last"""
     gone: int = 0
     """how many of the blocks that move have left the device"""
-    above: bool = False
-    """whether it took more than the budget, though its shapes are smaller than those that were planned for"""
     graph: "ref[GraphToken] | None" = None
     """is there as long as something of its graph is"""
 
@@ -93,16 +78,13 @@ class Iteration:
     profile: Profile
     plan: FitPlan | None
     """None where every block is recomputed and looked into"""
-    expected: Sequence[BlockRecord]
+    expected: Sequence[MeasuredBlock]
     """what was measured of the blocks of the plan"""
     own: bool
     """whether the profile is of its shapes, and not of larger ones"""
     called: bool
     """whether a call of the model began it, and not one of a block"""
-    base: int
-    """bytes of the device before its first block"""
-    anew: int
-    """how often its profile was to be measured anew when it began"""
+    began: Beginning
     progress: IterationProgress
     records: list[BlockRecord] = field(default_factory=list)
     """of its blocks so far"""
@@ -147,18 +129,16 @@ class Iteration:
                 return place
         return None
 
-    def reach(self, record: BlockRecord | None) -> None:
+    def mark(self, gauge: HostGauge, record: BlockRecord | None) -> None:
         """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
-        clock = self.progress.clock
-        if clock is None:
+        marks = self.progress.marks
+        if marks is None:
             return
-        ended = clock.backward_of(record)
+        ended = marks[-1][0] if marks else None
+        marks.append((record, gauge.mark()))
         if self.plan is None:
-            peak = clock.gauge.peak()
-            if ended is None:
-                self.records[-1].bytes.peak_after = max(self.records[-1].bytes.peak_after, peak)
-            else:
-                ended.bytes.peak_backward = max(ended.bytes.peak_backward, peak)
+            peak = "peak after" if ended is None else "peak backward"
+            (self.records[-1] if ended is None else ended).log[peak].append(gauge.peak())
 
 
 def within(signature: Signature, larger: Signature) -> bool:
@@ -174,34 +154,32 @@ def within(signature: Signature, larger: Signature) -> bool:
     )
 
 
-def learn(iteration: Iteration, base: int, budget: int) -> None:
+def learn(iteration: Iteration, gauge: HostGauge, refused: Container[int], base: int, budget: int) -> None:
     """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
-    profile, clock = iteration.profile, iteration.progress.clock
-    if clock is None or clock.end is None:
+    profile, began, marks = iteration.profile, iteration.began, iteration.progress.marks or []
+    ends = [moment for record, moment in marks if record is None]
+    if not ends:
         return
-    iteration.progress.clock = None
-    if profile.anew != iteration.anew:
+    iteration.progress.marks = None
+    if profile.anew != began.anew:
         return  # this was to be measured anew while that one was under way
-    if iteration.plan is None:
-        if profile.phase is FitPhase.MEASURE:
-            _learn_measured(iteration, clock, base, budget)
-    elif profile.measured is not None and iteration.as_planned and iteration.progress.count == profile.measured.passes:
-        profile.time(iteration.plan, clock.seconds())
-
-
-def _learn_measured(iteration: Iteration, clock: IterationClock, base: int, budget: int) -> None:
-    profile, gauge = iteration.profile, clock.gauge
-    find_loose(iteration.records)
-    find_costly(iteration.records, gauge)
-    inside = [record.times.forward for record in iteration.records if record.times.forward]
-    inside += [span for record in iteration.records for span in record.times.spans]
-    outside = max(0.0, clock.seconds() - total_seconds(gauge, inside))
-    timings = [timing_of(record, gauge) for record in iteration.records]
-    profile.take(MeasuredStep(iteration.records, timings, outside, iteration.base, iteration.progress.count))
-    profile.plan_base = max(base, iteration.base)
-    if profile.together is None:
-        together = groups(profile.records, budget - max(0, base - iteration.base))  # grown by states of an optimizer
-        if together:
-            profile.measure_anew()  # they have to be measured as such
-            profile.measured = None
-        profile.together = together
+    seconds = gauge.seconds(*began.ahead) + gauge.seconds(began.start, ends[-1])
+    if iteration.plan is not None:
+        if profile.measured is not None and iteration.as_planned and len(ends) == profile.measured.passes:
+            profile.time(iteration.plan, seconds)
+    elif profile.phase is FitPhase.MEASURE:
+        for (record, start), (_, end) in pairwise(marks):
+            if record is not None:
+                record.log["backward"].append((start, end))
+        logs = [record.log for record in iteration.records]
+        inside = total_seconds(gauge, (span for log in logs for span in (*log["forward"], *log["backward"])))
+        blocks = measured_blocks(iteration.records, refused, gauge)
+        profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), began.base, len(ends)))
+        profile.plan_base = max(base, began.base)
+        if profile.together is None:
+            # The budget without what others have taken since, as the states of an optimizer.
+            together = groups(profile.blocks, budget - max(0, base - began.base))
+            if together:
+                profile.measure_anew()  # they have to be measured as such
+                profile.measured = None
+            profile.together = together

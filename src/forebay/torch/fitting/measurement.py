@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from operator import methodcaller
 from typing import Any
@@ -15,13 +16,16 @@ from forebay.torch.compat import saves_tensors
 from forebay.torch.execution_context import NOTHING, shared_random
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.fitting.record import BlockRecord, Log
 from forebay.torch.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
 from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import CostlyOperation, OperationWatch
+from forebay.torch.replay.costly_operations import CostlyOperation, Observed, watching
 from forebay.torch.replay.frame import Frame
 from forebay.torch.saved_tensors import KeptTensor, keep
+
+Take = Callable[[int, torch.Tensor], None]
+"""Is told of each tensor that a block saves, and its number."""
 
 
 def measure(
@@ -30,61 +34,53 @@ def measure(
     block: FittedBlock,
     inputs: Inputs,
     record: BlockRecord,
+    refused: bool,
     refuse: Callable[[str], None],
     tell: Callable[[str], None],
 ) -> Any:
-    """Run a block that will be recomputed, unless it is refused already, and fill its record.
+    """Run a block that will be recomputed, unless it is refused already, and fill its log.
 
     `refuse` is told why it cannot be run again as it was, and `tell` what else the user should know.
     """
-    gauge = tools.gauge
+    gauge, log, least = tools.gauge, record.log, tools.store.least
     if iteration.records:
-        iteration.records[-1].bytes.peak_after = gauge.peak()
+        iteration.records[-1].log["peak after"].append(gauge.peak())
     bytes_of = bytes_by_storage(inputs.tensors)
-    _note_inputs(iteration, record, bytes_of, inputs.tensors, tools.store.least)
+    outside = bytes_by_storage(filter(from_outside, inputs.tensors))
+    log["given"] += [(storage, size, size < least or storage in outside) for storage, size in bytes_of.items()]
     iteration.records.append(record)
-    watch = BlockMeasurement(tools, block, record, set(bytes_of), tell)
-    if record.refused:
+    if refused:
         start = gauge.mark()
         # Where the device's memory is counted, what is kept is part of every peak.
-        with NOTHING if gauge.counts else saved_tensors_hooks(watch.weigh(), methodcaller("tensor")):
+        with (
+            NOTHING
+            if gauge.counts
+            else saved_tensors_hooks(_weighing(tools, log, set(bytes_of)), methodcaller("tensor"))
+        ):
             output = block.call(*inputs.args, **inputs.kwargs)
-        record.times.forward, record.bytes.peak_forward = (start, gauge.mark()), gauge.peak()
+        log["forward"].append((start, gauge.mark()))
+        log["peak forward"].append(gauge.peak())
         return output
-    frame = Frame(block, refuse, record.facts, weighed=True, watch=watch)
+    watch = partial(_watch, tools, block, log, set(bytes_of), tell)
+    frame = Frame(block, inputs, refuse, weighed=True, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
     output = frame.run(inputs)
-    record.times.forward = start, gauge.mark()
+    log["forward"].append((start, gauge.mark()))
     if shared_random() != drawn:
         raise RuntimeError(
             f"a block ({block.name}) draws from Python's or NumPy's shared generator, as np.random.rand() does: run "
             "again, it would draw other numbers. Draw from torch's, or leave it out with blocks=..."
         )
-    record.bytes.peak_forward = gauge.peak()
+    log["peak forward"].append(gauge.peak())
     outputs = tensors_in(output)
     if _checkpoints(frame.saved, outputs, inputs.tensors):
         tell(CHECKPOINTS_INSIDE)
-    record.made = frame.note_outputs(outputs)
+    log["made"] += frame.note_outputs(outputs)
+    log["outputs"] += frame.outputs
     if (kind := beyond_containers(output)) is not None and not isinstance(output, dict):
         refuse(beyond(kind))
     return output
-
-
-def _note_inputs(
-    iteration: Iteration, record: BlockRecord, bytes_of: dict[int, int], tensors: list[torch.Tensor], least: int
-) -> None:
-    """Note what a block is given that none before was, and whether no other is given it."""
-    outside = bytes_by_storage(filter(from_outside, tensors))
-    outside |= {pointer: nbytes for pointer, nbytes in bytes_of.items() if nbytes < least}
-    earlier = frozenset().union(*(other.input_storages for other in iteration.records))
-    record.input_storages = frozenset(bytes_of)
-    record.bytes.inputs = sum(nbytes for pointer, nbytes in bytes_of.items() if pointer not in earlier)
-    record.bytes.outside = sum(nbytes for pointer, nbytes in outside.items() if pointer not in earlier)
-    record.lone = True
-    for other in iteration.records:
-        if other.input_storages & record.input_storages:  # moving it for one would not free it
-            record.lone = other.lone = False
 
 
 def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> bool:
@@ -104,102 +100,96 @@ def _checkpoints(saved: int, outputs: list[torch.Tensor], inputs: list[torch.Ten
     return False
 
 
-class BlockMeasurement:
-    """Measures a block while it runs again."""
+@contextmanager
+def _watch(
+    tools: DeviceTools, block: FittedBlock, log: Log, inputs: set[int], tell: Callable[[str], None], frame: Frame
+) -> Iterator[Take | None]:
+    """Be around a second run of a block; only the first of an iteration is looked into."""
+    gauge, start = tools.gauge, tools.gauge.mark()
+    if log["replay"]:
+        yield None
+        log["replay"].append((start, gauge.mark()))
+        return
+    observed: list[Observed] = []
+    tails: list[Any] = []  # when all that is needed had been saved
+    weigh, outputs, needed = _weigher(tools, log, inputs), frame.outputs, -1
+    last = None if frame.saved - 1 in outputs else frame.saved - 1
+    told = partial(tell, CHECKPOINTS_INSIDE)
 
-    def __init__(
-        self, tools: DeviceTools, block: FittedBlock, record: BlockRecord, inputs: set[int], tell: Callable[[str], None]
-    ) -> None:
-        self._tools, self._block, self._record, self._inputs, self._tell = tools, block, record, inputs, tell
-        self._weighed_storages: dict[int, StorageWeakRef] = {}
-        self._last_saved = -1
+    def take(number: int, tensor: torch.Tensor) -> None:
+        nonlocal needed
+        if weigh(number, tensor, number in outputs):
+            needed = number
+        if number == last:  # what comes now is run for its results alone, in this iteration and no other
+            tails.append(gauge.mark())
+            log["peak backward"].append(gauge.peak())
 
-    @contextmanager
-    def __call__(self, frame: Frame) -> Iterator[Callable[[int, torch.Tensor], None] | None]:
-        """Be around a second run; only the first of an iteration is looked into."""
-        record, gauge = self._record, self._tools.gauge
-        start = gauge.mark()
-        if record.times.replay_spans:
-            yield None
-            record.times.replay_spans.append((start, gauge.mark()))
-            return
-        watching, tail = OperationWatch(gauge.mark, lambda: frame.count), None
-        last = None if frame.saved - 1 in record.facts.outputs else frame.saved - 1
+    with NOTHING if block.compiled else watching(gauge.mark, lambda: frame.count, lambda: tails, observed, told):
+        yield take
+    end = gauge.mark()
+    log["replay"].append((start, end))
+    if tails:
+        log["tail"].append((tails[0], end))
+        gauge.peak()
+    for number, (span, sizes, packed, given) in enumerate(observed):
+        if packed <= needed and not given.changed:  # something after it is saved, which needs it
+            stays = sum(nbytes for nbytes in sizes if nbytes < tools.store.least)
+            log["operations"].append((CostlyOperation(number, sum(sizes), stays), span))
 
-        def take(number: int, tensor: torch.Tensor) -> None:
-            nonlocal tail
-            self._take(number, tensor)
-            if number == last:  # what comes now is run for its results alone, in this iteration and no other
-                watching.ended = True
-                tail, record.bytes.peak_backward = gauge.mark(), max(record.bytes.peak_backward, gauge.peak())
 
-        with NOTHING if self._block.compiled else watching:
-            yield take
-        end = gauge.mark()
-        record.times.replay_spans.append((start, end))
-        if tail is not None:
-            record.times.tail.append((tail, end))
-            gauge.peak()
-        self._note_costly(watching)
-        if watching.checkpointed:
-            self._tell(CHECKPOINTS_INSIDE)
-        self._weighed_storages.clear()
+def _weighing(tools: DeviceTools, log: Log, inputs: set[int]) -> Callable[[torch.Tensor], KeptTensor]:
+    """Make the hook that keeps and weighs what a block saves."""
+    numbers, weigh = count(), _weigher(tools, log, inputs)
 
-    def weigh(self) -> Callable[[torch.Tensor], KeptTensor]:
-        """Make the hook that keeps and weighs what a block saves."""
-        numbers = count()
+    def pack(tensor: torch.Tensor) -> KeptTensor:
+        weigh(next(numbers), tensor, False)
+        return keep(tensor)
 
-        def pack(tensor: torch.Tensor) -> KeptTensor:
-            self._take(next(numbers), tensor)
-            return keep(tensor)
+    return pack
 
-        return pack
 
-    def _note_costly(self, watching: OperationWatch) -> None:
-        for number, (start, end, sizes, packed, aliases) in enumerate(watching.observed):
-            changed = number in watching.written or any(alias._version != version for alias, version in aliases)
-            if packed <= self._last_saved and not changed:  # something after it is saved, which needs it
-                stays = sum(nbytes for nbytes in sizes if nbytes < self._tools.store.least)
-                self._record.times.operations.append(CostlyOperation(number, sum(sizes), stays))
-                self._record.times.operation_spans.append((start, end))
+def _weigher(tools: DeviceTools, log: Log, inputs: set[int]) -> Callable[[int, torch.Tensor, bool], bool]:
+    """Make what weighs each tensor that a block saves, each storage once, and tells whether it is no parameter."""
+    weighed: dict[int, StorageWeakRef] = {}
 
-    def _take(self, number: int, tensor: torch.Tensor) -> None:
+    def weigh(number: int, tensor: torch.Tensor, is_output: bool) -> bool:
         if tensor.is_leaf and tensor.requires_grad and isinstance(tensor, torch.nn.Parameter):
-            self._record.facts.small.add(number)
-            return
-        self._last_saved = number
+            log["small"].append(number)
+            return False
         storage = storage_of(tensor)
         if storage is None:  # it stays, and is part of every peak
-            return
-        small = storage.nbytes() < self._tools.store.least
+            return True
+        nbytes = storage.nbytes()
+        small = nbytes < tools.store.least
         if small:
-            self._record.facts.small.add(number)
+            log["small"].append(number)
         base = tensor if tensor._base is None else tensor._base
         parameter = base.is_leaf and isinstance(base, torch.nn.Parameter)
-        if parameter or storage._cdata in self._weighed_storages or number in self._record.facts.outputs:
-            return
-        self._weighed_storages[storage._cdata] = weakly(storage)
-        if storage._cdata in self._inputs:
-            return
-        self._record.bytes.saved += storage.nbytes()
-        self._record.bytes.stays += storage.nbytes() if small else 0
-        self._record.bytes.encoded += storage.nbytes() if small else self._try_codec(tensor)
+        if parameter or storage._cdata in weighed or is_output:
+            return True
+        weighed[storage._cdata] = weakly(storage)
+        if storage._cdata not in inputs:
+            log["saved"].append((nbytes, nbytes if small else 0, nbytes if small else _encoded(tools, log, tensor)))
+        return True
 
-    def _try_codec(self, tensor: torch.Tensor) -> int:
-        nbytes, codec = tensor.untyped_storage().nbytes(), self._tools.codec
-        gauge, mover, record = self._tools.gauge, self._tools.store.mover, self._record
-        array = dense(tensor) if codec is not None else None
-        if codec is None or array is None or not mover.handles(codec, array):
-            return nbytes
-        with torch.no_grad():
-            if (kind := (array.dtype, array.dim())) not in mover.warm:  # the first time it may be compiled
-                mover.warm.add(kind)
-                mover.decode(codec, *mover.encode(codec, array), torch.empty_like(array))
-            start = gauge.mark()
-            payload, size = mover.encode(codec, array)
-            middle = gauge.mark()
-            mover.decode(codec, payload, size, torch.empty_like(array))
-            record.times.encode.append((start, middle))
-            record.times.decode.append((middle, gauge.mark()))
-        record.bytes.room = max(record.bytes.room, mover.encoding_room(codec, array, size))
-        return min(size, nbytes)
+    return weigh
+
+
+def _encoded(tools: DeviceTools, log: Log, tensor: torch.Tensor) -> int:
+    """Return the bytes of a tensor as the codec leaves them, and note what it takes to encode and to decode it."""
+    nbytes, codec, gauge, mover = tensor.untyped_storage().nbytes(), tools.codec, tools.gauge, tools.store.mover
+    array = dense(tensor) if codec is not None else None
+    if codec is None or array is None or not mover.handles(codec, array):
+        return nbytes
+    with torch.no_grad():
+        if (kind := (array.dtype, array.dim())) not in tools.warm:  # the first time it may be compiled
+            tools.warm.add(kind)
+            mover.decode(codec, *mover.encode(codec, array), torch.empty_like(array))
+        start = gauge.mark()
+        payload, size = mover.encode(codec, array)
+        middle = gauge.mark()
+        mover.decode(codec, payload, size, torch.empty_like(array))
+        log["encode"].append((start, middle))
+        log["decode"].append((middle, gauge.mark()))
+    log["room"].append(mover.encoding_room(codec, array, size))
+    return min(size, nbytes)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 
 from forebay.torch.fitting.blocks import ENOUGH, Patch
-from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.fitting.record import BlockRecord, MeasuredBlock
 from forebay.torch.replay.block import FittedBlock, compiled
 
 MOST = 1 / 6
@@ -61,11 +61,12 @@ def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: Blo
     """Note that a block was given what the one before gave; return its record, where it was measured just now."""
     if not records or records[-1].module != id(module) or not bare(module):
         return None
-    records[-1].follows = before is not None and len(records) > 1 and records[-2] is before
+    if before is not None and len(records) > 1 and records[-2] is before:
+        records[-1].log["follows"].append(True)
     return records[-1]
 
 
-def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, ...]]:
+def groups(blocks: Sequence[MeasuredBlock], budget: int) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
     The budget is without the bytes that have been taken since by others, as optimizers do.
@@ -73,56 +74,52 @@ def groups(records: Sequence[BlockRecord], budget: int) -> dict[int, tuple[int, 
     Examples
     --------
     >>> from forebay.torch.fitting.record import BlockBytes
-    >>> records = [BlockRecord(f"{n}", n, (), bytes=BlockBytes(10), follows=n > 0) for n in range(40)]
-    >>> groups(records, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(records[:16], 10_000)
+    >>> blocks = [MeasuredBlock(f"{n}", n, (), bytes=BlockBytes(10), follows=n > 0) for n in range(40)]
+    >>> groups(blocks, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(blocks[:16], 10_000)
     (True, {})
     """
-    if len(records) <= ENOUGH:
+    if len(blocks) <= ENOUGH:
         return {}
-    sizes = [record.bytes.saved + record.bytes.inputs for record in records]
+    sizes = [block.bytes.saved + block.bytes.inputs for block in blocks]
     most = min(sum(sizes) / ENOUGH, MOST * budget)
-    peaks = _peaks(records)
-    before = accumulate((record.bytes.saved for record in records), initial=0)
+    peaks = _peaks(blocks)
+    before = accumulate((block.bytes.saved for block in blocks), initial=0)
     leaving = max(map(add, peaks, before)) - budget  # were all of them kept
-    times = Counter(record.module for record in records)
-    grouped: list[list[BlockRecord]] = []
+    times = Counter(block.module for block in blocks)
+    grouped: list[list[MeasuredBlock]] = []
     freed = 0
-    for number, (record, so_far) in enumerate(zip(records, accumulate(sizes), strict=True)):
-        alone = record.refused or records[number - 1].refused
-        if record.follows and not alone and times[record.module] == times[records[number - 1].module] == 1:
-            group = [*grouped[-1], record]
+    for number, (block, so_far) in enumerate(zip(blocks, accumulate(sizes), strict=True)):
+        last = blocks[number - 1]
+        if block.follows and not (block.refused or last.refused) and times[block.module] == times[last.module] == 1:
+            group = [*grouped[-1], block]
             among = slice(number + 1 - len(group), number + 1)
             small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)
             if small and _fits(group, peaks[among], budget + freed):
                 grouped[-1] = group
                 continue
         if grouped:
-            freed += sum(record.bytes.inputs for record in grouped[-1][1:])
-        grouped.append([record])
-    return {group[0].module: tuple(record.module for record in group) for group in grouped if len(group) > 1}
+            freed += sum(member.bytes.inputs for member in grouped[-1][1:])
+        grouped.append([block])
+    return {group[0].module: tuple(member.module for member in group) for group in grouped if len(group) > 1}
 
 
-def _peaks(records: Sequence[BlockRecord]) -> list[int]:
+def _peaks(blocks: Sequence[MeasuredBlock]) -> list[int]:
     """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
-    peaks, input_bytes = [], 0
-    for record in records:
-        input_bytes += record.bytes.inputs
-        counted = max(record.bytes.peak_forward, record.bytes.peak_after, record.bytes.peak_backward)
-        peaks.append(counted or input_bytes + record.bytes.saved)
-    return peaks
+    given = accumulate(block.bytes.inputs for block in blocks)
+    return [max(block.bytes.peaks) or nbytes + block.bytes.saved for block, nbytes in zip(blocks, given, strict=True)]
 
 
-def _fits(group: Sequence[BlockRecord], peaks: Sequence[int], budget: int) -> bool:
+def _fits(group: Sequence[MeasuredBlock], peaks: Sequence[int], budget: int) -> bool:
     """Tell whether a group can be recomputed: when its last block's backward begins, all is there that all of it saves.
 
     The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
     """
-    saved = sum(record.bytes.saved for record in group)
+    saved = sum(block.bytes.saved for block in group)
     later = 0
-    for record, peak in zip(reversed(group), reversed(peaks), strict=True):
-        if peak + saved - record.bytes.saved + later > budget:
+    for block, peak in zip(reversed(group), reversed(peaks), strict=True):
+        if peak + saved - block.bytes.saved + later > budget:
             return False
-        later += record.bytes.inputs
+        later += block.bytes.inputs
     return True
 
 

@@ -63,7 +63,7 @@ class FitPlanner:
         except BudgetError:
             if not profile.together:
                 profile.plan = None  # whoever goes on after that is told again
-                if len({record.module for record in profile.records}) < len(profile.records):
+                if len({block.module for block in profile.blocks}) < len(profile.blocks):
                     profile.measure_anew()  # it may have been several forward passes, of which nobody told
                     profile.measured = None
                 raise
@@ -180,7 +180,7 @@ class FitPlanner:
 
     def _given(self, profile: Profile) -> FitPlan | None:
         """Return the plan that was given; warn where it is of other blocks, or does not fit any more."""
-        names = numbered(record.name for record in profile.records)
+        names = numbered(block.name for block in profile.blocks)
         plan = self._again(profile, list(self.given.values())) if list(self.given) == names else None
         if plan is None:
             self._warn_of_given()
@@ -194,7 +194,7 @@ class FitPlanner:
         )
 
     def _plan(self, chain: Chain, picked: Picked, profile: Profile) -> FitPlan:
-        count = sum(record.count for record in profile.records)
+        count = sum(block.count for block in profile.blocks)
         return FitPlan(self.budget, chain, *picked, self.link, self.counts, count=count)
 
     def _rooms(self, profile: Profile) -> list[int]:
@@ -211,13 +211,13 @@ class FitPlanner:
         measured = profile.measured
         assert measured is not None
         grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
-        for record, timed in zip(measured.records, measured.timings, strict=True):
-            nbytes = record.bytes
-            input_bytes += nbytes.inputs
-            peaks = input_bytes, input_bytes, input_bytes + nbytes.saved
+        for block in measured.blocks:
+            input_bytes += block.bytes.inputs
+            peaks = input_bytes, input_bytes, input_bytes + block.bytes.saved
             if self.counts:
-                peaks = grown + nbytes.peak_forward, grown + nbytes.peak_after, grown + nbytes.peak_backward
-            blocks.append(block_of(record, timed, peaks, bool(self.budget.host), self.choice))
+                forward, after, backward = block.bytes.peaks
+                peaks = grown + forward, grown + after, grown + backward
+            blocks.append(block_of(block, peaks, bool(self.budget.host), self.choice))
         speed = self.link or Link(1e9, 1e9)
         return Chain(tuple(blocks), measured.outside, speed.down, speed.up, self.budget.host or 0)
 

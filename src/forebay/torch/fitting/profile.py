@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from forebay.torch.fitting.choices import BlockTiming
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.record import BlockRecord
+from forebay.torch.fitting.record import MeasuredBlock
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""
@@ -24,8 +23,7 @@ class FitPhase(Enum):
 class MeasuredStep:
     """An iteration in which every block was recomputed and looked into."""
 
-    records: Sequence[BlockRecord]
-    timings: Sequence[BlockTiming]
+    blocks: Sequence[MeasuredBlock]
     outside: float
     """seconds of what is around its blocks"""
     base: int
@@ -37,8 +35,8 @@ class MeasuredStep:
 
     def at_pace(self, factor: float) -> "MeasuredStep":
         """Return it with all that was timed slower or faster: nobody looked into the step with the plan."""
-        timings = [timing.times(factor) for timing in self.timings]
-        return replace(self, timings=timings, outside=factor * self.outside, paced=True)
+        blocks = [replace(block, times=block.times.at_pace(factor)) for block in self.blocks]
+        return replace(self, blocks=blocks, outside=factor * self.outside, paced=True)
 
 
 @dataclass(eq=False)
@@ -68,9 +66,9 @@ class Profile:
     """how often it was to be measured anew"""
 
     @property
-    def records(self) -> Sequence[BlockRecord]:
+    def blocks(self) -> Sequence[MeasuredBlock]:
         """What was measured of each block."""
-        return () if self.measured is None else self.measured.records
+        return () if self.measured is None else self.measured.blocks
 
     def time(self, plan: FitPlan, seconds: float) -> None:
         """Take over the seconds of a step with a plan; where nothing moves, they tell how fast the device computes."""
@@ -86,7 +84,7 @@ class Profile:
 
     def take(self, measured: MeasuredStep) -> None:
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""
-        if self.measured is None or not _left_out(measured.records, self.records):
+        if self.measured is None or not _left_out(measured.blocks, self.blocks):
             self.measured = measured
         self.phase = FitPhase.TRY
 
@@ -109,11 +107,7 @@ class Profile:
             self.plan = None
 
 
-def _calls(records: Sequence[BlockRecord]) -> list[tuple[int, object]]:
-    return [(record.module, record.signature) for record in records]
-
-
-def _left_out(records: Sequence[BlockRecord], others: Sequence[BlockRecord]) -> bool:
+def _left_out(blocks: Sequence[MeasuredBlock], others: Sequence[MeasuredBlock]) -> bool:
     """Tell whether these are others of which some were left out."""
-    calls = iter(_calls(others))
-    return len(records) < len(others) and all(call in calls for call in _calls(records))
+    calls = iter([(block.module, block.signature) for block in others])
+    return len(blocks) < len(others) and all((block.module, block.signature) in calls for block in blocks)

@@ -1,18 +1,16 @@
-"""What one iteration tells of a block: seconds, bytes saved, the costly part of it, and the peaks around it."""
+"""What one iteration tells of a block: a log of what was seen, and the frozen facts that it comes to."""
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from forebay.torch.gauge import HostGauge
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import CostlyOperation, shares_of
-from forebay.torch.replay.frame import ReplayFacts
+from forebay.torch.replay.costly_operations import Share, shares_of
 
 Signature = tuple[Any, ...]
 
@@ -25,52 +23,26 @@ def signature(tensors: list[torch.Tensor]) -> Signature:
 Span = tuple[Any, Any]
 """Two moments."""
 
+Log = defaultdict[str, list[Any]]
+"""What was seen of one call of a block, by what it is:
 
-@dataclass(slots=True)
-class BlockTimes:
-    """When a block was at work."""
-
-    forward: Span | None = None
-    replay_spans: list[Span] = field(default_factory=list)
-    """of its second run, and of one more for each further backward pass"""
-    spans: list[Span] = field(default_factory=list)
-    """of its backward; none where the loss did not need it"""
-    tail: list[Span] = field(default_factory=list)
-    """of the end of a second run, behind all that is needed"""
-    encode: list[Span] = field(default_factory=list)
-    decode: list[Span] = field(default_factory=list)
-    operations: list[CostlyOperation] = field(default_factory=list)
-    """costly ones whose outputs are worth keeping"""
-    operation_spans: list[Span] = field(default_factory=list)
-    """of these"""
+- spans of "forward", "backward", "replay" (one for each run after the first), of its "tail" behind all that is needed,
+  of "encode" and "decode";
+- "operations": costly ones whose outputs are worth keeping, each with its span;
+- "given": storage, bytes, and whether these stay where they are, of each input;
+- "saved": bytes of each storage that it saves but for parameters, inputs and outputs; of these what is too small to
+  move; and those of its encoding;
+- "room": bytes that an encoder needs on the device for a moment;
+- "small", "outputs": numbers of saved tensors that are parameters or too small to move, and that are its output;
+- "made": storage and bytes of each output that it saved;
+- "peak forward", "peak after", "peak backward": bytes of the device;
+- "follows": that it follows the block before, as such a block does.
+"""
 
 
-@dataclass(slots=True)
-class BlockBytes:
-    """What a block takes."""
-
-    saved: int = 0
-    """but for parameters, inputs and outputs"""
-    stays: int = 0
-    """of what is saved, in storages smaller than what is moved"""
-    inputs: int = 0
-    """of tensors that no block before was given"""
-    outside: int = 0
-    """those of them that do not move: small ones, and those that no operation made, as a batch that the caller holds"""
-    loose: int = 0
-    """of outputs that it saved and that no later block is given: they stay for this one alone"""
-    encoded: int = 0
-    """of the encodings of those that the codec takes, and of the others as they are"""
-    room: int = 0
-    """that an encoder needs on the device for a moment, at most"""
-    peak_forward: int = 0
-    peak_after: int = 0
-    peak_backward: int = 0
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False)
 class BlockRecord:
-    """One block in one iteration."""
+    """One call of a block in one iteration."""
 
     name: str
     module: int
@@ -79,20 +51,7 @@ class BlockRecord:
     """what blocks that are alike have in common, with the signature of their inputs"""
     count: int = 1
     """the blocks of the model that it is made of"""
-    times: BlockTimes = field(default_factory=BlockTimes)
-    bytes: BlockBytes = field(default_factory=BlockBytes)
-    facts: ReplayFacts = field(default_factory=ReplayFacts)
-    """what those that run it again have to know"""
-    input_storages: frozenset[int] = frozenset()
-    """the storages of its inputs"""
-    made: tuple[tuple[StorageWeakRef, int], ...] = ()
-    """those of its outputs that it saved, and their bytes"""
-    lone: bool = False
-    """whether its inputs are given to no other block"""
-    follows: bool = False
-    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
-    refused: bool = False
-    """whether it computes other values when it is run again, so that it has to be kept"""
+    log: Log = field(default_factory=lambda: defaultdict(list))
 
     @property
     def signature(self) -> Signature:
@@ -105,27 +64,149 @@ def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
     return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)), block.count)
 
 
+class BlockBytes(NamedTuple):
+    """What a block takes."""
+
+    saved: int = 0
+    """but for parameters, inputs and outputs"""
+    stays: int = 0
+    """of what is saved, in storages smaller than what is moved"""
+    encoded: int = 0
+    """of the encodings of those that the codec takes, and of the others as they are"""
+    inputs: int = 0
+    """of tensors that no block before was given"""
+    movable: int = 0
+    """those of them that no other block is given: but for small ones, and a batch that the caller holds"""
+    loose: int = 0
+    """of outputs that it saved and that no later block is given: they stay for this one alone"""
+    room: int = 0
+    """that an encoder needs on the device for a moment, at most"""
+    peaks: tuple[int, int, int] = 0, 0, 0
+    """on the device, in its forward, after it and in its backward"""
+
+
+class BlockTimes(NamedTuple):
+    """Seconds of a block."""
+
+    forward: float = 0.0
+    backward: float = 0.0
+    encode: float = 0.0
+    """all that it saves"""
+    decode: float = 0.0
+    replays: Mapping[str, float] = {}
+    """of second runs, by which outputs are kept of the first"""
+
+    def at_pace(self, factor: float) -> "BlockTimes":
+        """Return all of it slower or faster."""
+        forward, backward, encode, decode, replays = self
+        again = {what: factor * seconds for what, seconds in replays.items()}
+        return BlockTimes(factor * forward, factor * backward, factor * encode, factor * decode, again)
+
+
+_NO_BYTES, _NO_TIMES = BlockBytes(), BlockTimes()
+
+
+@dataclass(frozen=True)
+class MeasuredBlock:
+    """What an iteration that looked into a block has told of it."""
+
+    name: str
+    module: int
+    signature: Signature
+    count: int = 1
+    bytes: BlockBytes = _NO_BYTES
+    times: BlockTimes = _NO_TIMES
+    needed: bool = True
+    """whether the loss needed it"""
+    follows: bool = False
+    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
+    refused: bool = False
+    """whether it cannot be run again as it was, so that it is kept"""
+    outputs: frozenset[int] = frozenset()
+    """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
+    small: frozenset[int] = frozenset()
+    """the numbers of those that are parameters, or smaller than what is moved"""
+    costly: Mapping[str, Share] = field(default_factory=dict)
+    """the shares of the outputs of costly operations that may be kept"""
+
+
 def total_seconds(gauge: HostGauge, spans: Iterable[Span]) -> float:
     """Add up the seconds of some spans."""
     return sum(gauge.seconds(*span) for span in spans)
 
 
-def find_loose(records: list[BlockRecord]) -> None:
-    """Find the outputs that a block saved and that no later block is given."""
-    later: frozenset[int] = frozenset()
-    for record in reversed(records):
-        record.bytes.loose = sum(nbytes for storage, nbytes in record.made if storage.cdata not in later)
-        record.made = ()
-        later |= record.input_storages
+def measured_blocks(
+    records: Sequence[BlockRecord], refused: Container[int], gauge: HostGauge
+) -> tuple[MeasuredBlock, ...]:
+    """Read the logs of an iteration that has ended."""
+    return tuple(
+        MeasuredBlock(
+            record.name,
+            record.module,
+            record.signature,
+            record.count,
+            _bytes(number, records),
+            _times(record.log, shares, gauge),
+            needed=bool(record.log["backward"]),
+            follows=bool(record.log["follows"]),
+            refused=record.module in refused,
+            outputs=frozenset(record.log["outputs"]),
+            small=frozenset(record.log["small"]),
+            costly=shares,
+        )
+        for number, (record, shares) in enumerate(zip(records, _costly(records, gauge), strict=True))
+    )
 
 
-def find_costly(records: list[BlockRecord], gauge: HostGauge) -> None:
+def _bytes(number: int, records: Sequence[BlockRecord]) -> BlockBytes:
+    """Add up what a block takes, beside those before and after it."""
+    log = records[number].log
+    given = [{storage for storage, *_ in record.log["given"]} for record in records]
+    before, later = set().union(*given[:number]), set().union(*given[number + 1 :])
+    new = [(nbytes, stays) for storage, nbytes, stays in log["given"] if storage not in before]
+    alone = given[number].isdisjoint(before | later)  # moving it for one would not free it
+    saved, stays, encoded = (sum(nbytes) for nbytes in zip((0, 0, 0), *log["saved"], strict=True))
+    forward, after, backward = (max(log[f"peak {when}"], default=0) for when in ("forward", "after", "backward"))
+    return BlockBytes(
+        saved,
+        stays,
+        encoded,
+        inputs=sum(nbytes for nbytes, _ in new),
+        movable=sum(nbytes for nbytes, stays in new if alone and not stays),
+        loose=sum(nbytes for storage, nbytes in log["made"] if storage.cdata not in later),
+        room=max(log["room"], default=0),
+        peaks=(forward, after, backward),
+    )
+
+
+def _costly(records: Sequence[BlockRecord], gauge: HostGauge) -> list[dict[str, Share]]:
     """Find the shares of costly outputs that may be kept: the same for blocks that are alike."""
-    alike: dict[Any, list[BlockRecord]] = defaultdict(list)
-    for record in records:
-        alike[record.kind, tuple(record.times.operations)].append(record)
-    for group in alike.values():
-        seconds = [[gauge.seconds(*span) for span in record.times.operation_spans] for record in group]
-        shares = shares_of(group[0].times.operations, [median(times) for times in zip(*seconds, strict=True)])
-        for record in group:
-            record.facts.costly = shares
+    alike: dict[Any, list[list[float]]] = defaultdict(list)
+    keys = [(record.kind, tuple(operation for operation, _ in record.log["operations"])) for record in records]
+    for record, key in zip(records, keys, strict=True):
+        alike[key].append([gauge.seconds(*span) for _, span in record.log["operations"]])
+    shares = {
+        key: shares_of(key[1], [median(times) for times in zip(*seconds, strict=True)])
+        for key, seconds in alike.items()
+    }
+    return [shares[key] for key in keys]
+
+
+def _times(log: Log, costly: Mapping[str, Share], gauge: HostGauge) -> BlockTimes:
+    """Add up the seconds of a block forward and backward, of its encoding, and of each kind of second run."""
+    encode, decode, forward = (total_seconds(gauge, log[what]) for what in ("encode", "decode", "forward"))
+    if not log["backward"]:
+        return BlockTimes(forward)
+    replays = [gauge.seconds(*span) for span in log["replay"]]
+    backward = max(total_seconds(gauge, log["backward"]) - sum(replays), 0.2 * forward)
+    # The first run of all also chose and loaded its kernels; and watching operations one by one slows the second run
+    # down, so that only the share of those that run again is taken from it.
+    aside = encode + decode + total_seconds(gauge, log["tail"])
+    first = min(forward, (sum(replays) - aside) / len(replays)) if replays else forward
+    watched = replays[0] - aside if replays else 0.0
+    runs = first * max(len(replays), 1)
+    second = {"all": 0.0, "nothing": runs}
+    for name, share in costly.items():
+        left_out = total_seconds(gauge, (span for each, span in log["operations"] if each.number in share.numbers))
+        second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
+    return BlockTimes(first, backward, encode, decode, second)

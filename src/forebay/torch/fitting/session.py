@@ -17,7 +17,7 @@ from forebay.torch.execution_context import default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.iteration import Iteration, IterationClock, IterationKey, IterationProgress, ModelCall, learn
+from forebay.torch.fitting.iteration import Beginning, Iteration, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
@@ -27,7 +27,7 @@ from forebay.torch.fitting.shapes import ShapeProfiles
 from forebay.torch.fitting.treatment import end_pass, hook_outputs, leave, reach, treat
 from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.frame import Frame, ReplayFacts
+from forebay.torch.replay.frame import Frame
 from forebay.torch.replay.module_state import flags_of
 
 
@@ -56,10 +56,10 @@ class FittingSession:
         iteration, tools = self._iteration, self._tools
         if iteration is None or tools is None:
             return None
-        self._read_ended(iteration.base)
+        self._read_ended(iteration.began.base)
         profile = iteration.profile
         if profile.plan is None:
-            tools.planner.advance(profile, iteration.base)
+            tools.planner.advance(profile, iteration.began.base)
         plan = tools.planner.current(profile)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
@@ -76,11 +76,8 @@ class FittingSession:
         last = self._iteration
         settled = last is not None and last.profile.phase is FitPhase.STAY
         timed = self._tools is not None and torch.is_grad_enabled() and not settled
-        self._call = ModelCall(
-            begins=True,
-            signature=signature(tensors_in((args, kwargs))),
-            start=self._tools.gauge.mark() if timed and self._tools is not None else None,
-        )
+        start = self._tools.gauge.mark() if timed and self._tools is not None else None
+        self._call = ModelCall(True, signature(tensors_in((args, kwargs))), start)
 
     def ran(self) -> None:
         """Take note that the model has returned: what moves leaves, as nobody need be told that backward begins."""
@@ -95,7 +92,7 @@ class FittingSession:
 
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
-        self._call.ran_blocks = True
+        self._note_block()
         if not default_saving():
             return block.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
@@ -117,7 +114,7 @@ class FittingSession:
                 before = note_follower(measured, modules[at], before)
                 at += 1
             else:
-                self._call.ran_blocks = True
+                self._note_block()
                 iteration, block, tensors = group
                 value = self._run(iteration, block, Inputs((value,), {}, tensors))
                 at += block.count
@@ -145,6 +142,10 @@ class FittingSession:
             group = self._profiles.groups[wanted] = group_of([self.blocks[identity] for identity in wanted])
         return iteration, group, tensors
 
+    def _note_block(self) -> None:
+        if not self._call.ran_blocks:
+            self._call = self._call._replace(ran_blocks=True)
+
     # Iterations.
 
     def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
@@ -160,7 +161,7 @@ class FittingSession:
         tools = self._tools
         if tools is None or tools.gauge.device != device:
             tools = self._tools = self._make_tools(device)
-            self._profiles, call.start = ShapeProfiles(), None
+            self._profiles, call = ShapeProfiles(), call._replace(start=None)
         gauge = tools.gauge
         arrived = None if call.start is None else gauge.mark()
         # Always at the first block: before the first iteration of all nobody knows what is in front of it.
@@ -180,19 +181,17 @@ class FittingSession:
         timed = own and (measuring or (profile.phase is FitPhase.TRY and profile.begun > 0))
         if measuring:
             gauge.peak()
-        clock = None
-        if timed:
-            start = gauge.mark()  # times may just have been read, or a plan made, whose seconds are none of the step's
-            clock = IterationClock(gauge, (start, start) if arrived is None else (call.start, arrived), start)
+        # Times may just have been read, or a plan made, whose seconds are none of the step's.
+        start = gauge.mark() if timed else None
+        ahead = (start, start) if arrived is None else (call.start, arrived)
         watched = not measuring and (not own or profile.begun < STEPS_EACH)
         most = gauge.most() if watched else 0
         profile.begun += own
         profile.tried += own and profile.phase is FitPhase.TRY
-        progress = IterationProgress(clock, most)
-        iteration = Iteration(
-            key, profile, profile.plan, profile.records, own, call.begins, base, profile.anew, progress
-        )
-        self._iteration, call.begins, call.start = iteration, False, None
+        progress = IterationProgress([] if timed else None)
+        began = Beginning(base, most, profile.anew, ahead, start)
+        iteration = Iteration(key, profile, profile.plan, profile.blocks, own, call.begins, began, progress)
+        self._iteration, self._call = iteration, call._replace(begins=False, start=None)
         tools.store.restart()
         return iteration
 
@@ -204,7 +203,7 @@ class FittingSession:
         last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
         for iteration in last.values():
             assert self._tools is not None
-            learn(iteration, base, self._tools.planner.budget["device"])
+            learn(iteration, self._tools.gauge, self._refused, base, self._tools.planner.budget["device"])
 
     # Blocks of an iteration.
 
@@ -215,8 +214,8 @@ class FittingSession:
         record = record_of(block, inputs.tensors)
         refuse = partial(self._refuse, record)
         if iteration.plan is None:
-            self._check(block, record, inputs, True)
-            output = measure(tools, iteration, block, inputs, record, refuse, self._tell)
+            refused = not self._check(block, record, inputs, True)
+            output = measure(tools, iteration, block, inputs, record, refused, refuse, self._tell)
         else:
             output = self._carry_out(tools, iteration, iteration.plan, block, inputs, record, refuse)
         hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
@@ -230,19 +229,18 @@ class FittingSession:
 
     def _refuse(self, record: BlockRecord, why: str) -> None:
         """Have a block kept from now on, which cannot be run again as it was."""
-        record.refused = True
         self._refused.add(record.module)
         self._tell(KEPT.format(record.name, why))
 
     def _check(self, block: FittedBlock, record: BlockRecord, inputs: Inputs, measured: bool = False) -> bool:
         """Tell whether a block can be run again, with what it is given."""
         if block.identity in self._refused:
-            record.refused = True
-        elif (kind := beyond_containers((inputs.args, inputs.kwargs))) is not None:
+            return False
+        if (kind := beyond_containers((inputs.args, inputs.kwargs))) is not None:
             self._refuse(record, beyond(kind))
         elif measured and (why := block.module_state.beyond()) is not None:
             self._refuse(record, why)
-        return not record.refused
+        return block.identity not in self._refused
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
@@ -252,9 +250,10 @@ class FittingSession:
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
-        if iteration.progress.clock is not None and iteration is not self._iteration and iteration not in self._unread:
+        if iteration.progress.marks is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
-        end_pass(self._tools.gauge, iteration)
+        if end_pass(self._tools.gauge, iteration):
+            self._profiles.part(iteration.key)
 
     def _carry_out(
         self,
@@ -278,7 +277,7 @@ class FittingSession:
             met = any(expected.module == record.module for expected in iteration.expected)
             if not met or not self._check(block, record, inputs):
                 return block.call(*inputs.args, **inputs.kwargs)
-            return Frame(block, refuse, ReplayFacts()).run(inputs)
+            return Frame(block, inputs, refuse).run(inputs)
         iteration.places.append(place)
         iteration.records.append(record)
         output = treat(tools, iteration, place, block, inputs, refuse)

@@ -52,13 +52,15 @@ class ShapeProfiles:
         self._came[key] += 1
         return larger if self._came[key] < OFTEN else None
 
+    def part(self, key: IterationKey) -> None:
+        """Have shapes get a plan of their own: a kernel for these may take more than that for larger ones."""
+        self._came[key] = OFTEN
+
     def note(self, iteration: Iteration) -> None:
         """Take note of how an iteration went."""
         if iteration.plan is None:
             return
         strangers = None in iteration.places
-        if iteration.progress.above:
-            self._came[iteration.key] = OFTEN  # a kernel for these shapes may take more than that for larger ones
         if iteration.own:
             iteration.profile.meet(strangers)
         if strangers:

@@ -36,15 +36,13 @@ def treat(
     sent = iteration.sent.setdefault(place, [])
     hold = partial(_hold, tools, treatment, sent)
     if treatment.what == "all":
-        output = _saving(block, inputs, hold, expected.facts.outputs | expected.facts.small)
+        output = _saving(block, inputs, hold, expected.outputs | expected.small)
     else:
-        share = expected.facts.costly.get(treatment.what)
-        output = Frame(block, refuse, expected.facts).run(
-            inputs,
-            keep_input=partial(_hold_input, hold) if treatment.inputs_away else keep,
-            wanted=frozenset() if share is None else share.numbers,
-            keep_output=hold if treatment.away else keep,
-        )
+        share = expected.costly.get(treatment.what)
+        keep_input = partial(_hold_input, hold) if treatment.inputs_away else keep
+        frame = Frame(block, inputs, refuse, expected.outputs, keep_input)
+        wanted = frozenset[int]() if share is None else share.numbers
+        output = frame.run(inputs, wanted, hold if treatment.away else keep)
     # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
     entries = [entry for reference in sent if (entry := reference()) is not None]
     sent[:] = map(ref, tools.store.send(*entries))
@@ -101,18 +99,17 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
     progress, plan, task = iteration.progress, iteration.plan, graph_task()
     if progress.task != task:
         progress.task, progress.below = task, len(iteration.expected)
-        progress.count += 1
         at_end_of_pass(end)
     if progress.turned.get(number) == task:  # another of its outputs
         return
     progress.turned[number] = task
     if plan is None:
-        iteration.reach(iteration.records[number])
+        iteration.mark(tools.gauge, iteration.records[number])
         return
     place = iteration.places[number]
     if place is None:
         return
-    if iteration.own and not iteration.expected[place].times.spans:  # a loss that needs more than the one measured
+    if iteration.own and not iteration.expected[place].needed:  # a loss that needs more than the one measured
         iteration.profile.meet_loss()
     for reached in range(progress.below - 1, place - 1, -1):
         leave(tools.store, iteration, plan.foreseen.leave[reached])
@@ -122,15 +119,18 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
     progress.below = min(progress.below, place)
 
 
-def end_pass(gauge: HostGauge, iteration: Iteration) -> None:
-    """Stop the clock of a backward pass, and compare the memory that the iteration took with its plan's."""
-    iteration.reach(None)
-    if iteration.progress.most and iteration.plan is not None:
-        most = gauge.most()
-        if most > iteration.progress.most:  # else it was no more than what others had taken before
-            if iteration.as_planned:
-                iteration.profile.weigh(iteration.plan, most)
-            iteration.progress.above = not iteration.own and most > iteration.plan.budget["device"]
+def end_pass(gauge: HostGauge, iteration: Iteration) -> bool:
+    """Mark the end of a backward pass, and compare the memory that the iteration took with its plan's.
+
+    Tells whether it took more than the budget, though its shapes are smaller than those that were planned for.
+    """
+    iteration.mark(gauge, None)
+    most = gauge.most() if iteration.began.most and iteration.plan is not None else 0
+    if iteration.plan is None or most <= iteration.began.most:  # it was no more than what others had taken before
+        return False
+    if iteration.as_planned:
+        iteration.profile.weigh(iteration.plan, most)
+    return not iteration.own and most > iteration.plan.budget["device"]
 
 
 def hook_outputs(iteration: Iteration, inputs: list[torch.Tensor], output: Any, reached: Callable[[], None]) -> None:

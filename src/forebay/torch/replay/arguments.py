@@ -9,7 +9,7 @@ import optree
 import torch
 
 from forebay.engine.trees import NAMESPACE
-from forebay.torch.saved_tensors import Keep
+from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
 
 _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))
 _MORE_LEAVES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, enum.Enum, type)
@@ -90,40 +90,48 @@ def _holds_nothing(item: Any) -> bool:
     return type(item) is BuiltinFunctionType and (owner is None or type(owner).__name__ == "module")
 
 
-class Input:
+class Input(NamedTuple):
     """Stands for a tensor that a block was given."""
 
-    __slots__ = ("_kept", "_more", "_wanted")
-
-    def __init__(self, tensor: torch.Tensor, keep: Keep) -> None:
-        self._kept, self._wanted = keep(tensor), tensor.requires_grad
-        self._more = dict(tensor.__dict__)  # what others have set on it
+    kept: KeptTensor | StoredTensor
+    wanted: bool
+    """whether it wanted a gradient"""
+    more: dict[str, Any]
+    """what others have set on it"""
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor again, without history."""
-        tensor: torch.Tensor = self._kept.tensor().detach().requires_grad_(self._wanted)
-        for name, value in self._more.items():  # those that are made of others have some of their own by now
+        tensor: torch.Tensor = self.kept.tensor().detach().requires_grad_(self.wanted)
+        for name, value in self.more.items():  # those that are made of others have some of their own by now
             tensor.__dict__.setdefault(name, value)
         return tensor
 
 
-class CallArguments:
+class CallArguments(NamedTuple):
     """The arguments of a call, to be given again: tensors kept in some way, in containers made anew.
 
     A tensor that is there twice is one again, as queries, keys and values often are.
     """
 
-    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any], keep: Keep) -> None:
-        given: Any = args, kwargs
+    structure: Any
+    leaves: list[Any]
+
+    @classmethod
+    def of(cls, inputs: Inputs, keep: Keep) -> "CallArguments":
+        """Keep what a block is called with."""
+        given: Any = inputs.args, inputs.kwargs
         leaves, structure = optree.tree_flatten(given, none_is_leaf=True, namespace=NAMESPACE)
-        inputs = {id(leaf): Input(leaf, keep) for leaf in leaves if isinstance(leaf, torch.Tensor)}
-        self._structure: Any = structure
-        self._leaves = [inputs.get(id(leaf), leaf) for leaf in leaves]
+        kept = {
+            id(leaf): Input(keep(leaf), leaf.requires_grad, dict(leaf.__dict__))
+            for leaf in leaves
+            if isinstance(leaf, torch.Tensor)
+        }
+        return cls(structure, [kept.get(id(leaf), leaf) for leaf in leaves])
 
     def again(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments for another call, their tensors without history."""
-        made = {leaf: leaf.tensor() for leaf in self._leaves if type(leaf) is Input}
-        again: tuple[tuple[Any, ...], dict[str, Any]] = self._structure.unflatten(
-            [made[leaf] if type(leaf) is Input else leaf for leaf in self._leaves]
+        made = {id(leaf): leaf.tensor() for leaf in self.leaves if type(leaf) is Input}
+        again: tuple[tuple[Any, ...], dict[str, Any]] = self.structure.unflatten(
+            [made.get(id(leaf), leaf) for leaf in self.leaves]
         )
         return again

@@ -1,17 +1,16 @@
 """Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
+from itertools import accumulate, count
 from typing import Any, NamedTuple
 
 import optree
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.compat import TorchDispatchMode, keeps_graph, sharing_versions
+from forebay.torch.compat import Dispatching, TorchDispatchMode, keeps_graph, sharing_versions
 from forebay.torch.execution_context import checkpointing
 from forebay.torch.mover import bytes_by_storage, weakly
-from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
+from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor, keep
 
 _NAMES = (
     "mm",
@@ -72,10 +71,10 @@ def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -
     ]
     whole = sum(operation.nbytes for operation in ranked)
     nearest: dict[str, tuple[float, int]] = {}
-    for count, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
+    for taken, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
         if LEAST * whole <= size <= (1 - LEAST) * whole:
             apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
-            nearest[name] = min(nearest.get(name, (apart, count)), (apart, count))
+            nearest[name] = min(nearest.get(name, (apart, taken)), (apart, taken))
     some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
     return {"costly": share_of(ranked), **some} if ranked else {}
 
@@ -143,88 +142,92 @@ class KeptOutput:
         return self._structure.unflatten(leaves)
 
 
-class OutputKeeper(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Keeps the outputs of costly operations, those whose numbers are wanted."""
+def keeping(wanted: frozenset[int], keep: Keep, outputs: dict[int, KeptOutput]) -> TorchDispatchMode:
+    """Keep the outputs of costly operations, those whose numbers are wanted."""
+    numbers = count()
 
-    def __init__(self, wanted: frozenset[int], keep: Keep) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.outputs: dict[int, KeptOutput] = {}
-        self._wanted, self._keep, self._next = wanted, keep, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        output = func(*args, **(kwargs or {}))
-        if is_costly(func, args, kwargs or {}):
-            if self._next in self._wanted:
-                self.outputs[self._next] = KeptOutput(output, self._keep)
-            self._next += 1
-        elif self.outputs and (storages := written(func, args, kwargs or {})):
-            for kept in self.outputs.values():
+    def run(operation: Any, args: Any, kwargs: Any) -> Any:
+        output = operation(*args, **kwargs)
+        if is_costly(operation, args, kwargs):
+            if (number := next(numbers)) in wanted:
+                outputs[number] = KeptOutput(output, keep)
+        elif outputs and (storages := written(operation, args, kwargs)):
+            for kept in outputs.values():
                 kept.note_written(storages)
         return output
 
+    return Dispatching(run)
 
-class OutputReplay(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Returns the outputs that were kept in place of running costly operations again, but for those that were changed.
+
+def giving(outputs: dict[int, KeptOutput]) -> TorchDispatchMode:
+    """Return the outputs that were kept in place of running costly operations, but for those that were changed.
 
     Each is let go as it is given, unless another backward pass may come: what nobody saved of them is then gone, and
     what was saved goes when it has been used, so that the device holds no more than in a run without them.
     """
+    numbers = count()
 
-    def __init__(self, outputs: dict[int, KeptOutput]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._outputs, self._next = outputs, 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if is_costly(func, args, kwargs or {}):
-            kept = self._outputs.get(self._next)
-            self._next += 1
+    def run(operation: Any, args: Any, kwargs: Any) -> Any:
+        if is_costly(operation, args, kwargs):
+            kept = outputs.get(number := next(numbers))
             if kept is not None and not kept.changed:
                 if not keeps_graph():
-                    del self._outputs[self._next - 1]
+                    del outputs[number]
                 return kept.value()
-        return func(*args, **(kwargs or {}))
+        return operation(*args, **kwargs)
+
+    return Dispatching(run)
 
 
-class OperationWatch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Times costly operations and weighs their outputs while a block runs again."""
+class Observed(NamedTuple):
+    """A costly operation that was watched."""
 
-    def __init__(self, mark: Callable[[], Any], packed: Callable[[], int]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.observed: list[tuple[Any, Any, list[int], int, list[tuple[torch.Tensor, int]]]] = []
-        """start, end, bytes of each output, how many tensors had been saved by then, aliases that tell of changes"""
-        self.written: set[int] = set()
-        """the numbers of those whose outputs were changed in place"""
-        self.checkpointed = False
-        """whether torch.utils.checkpoint was at work inside of the block"""
-        self.ended = False
-        """whether all has been saved, so that nothing more is of interest"""
-        self._storages: list[list[StorageWeakRef]] = []  # while these are held, no other has the same address
-        self._mark, self._packed = mark, packed
+    span: tuple[Any, Any]
+    sizes: list[int]
+    """bytes of each output"""
+    packed: int
+    """how many tensors had been saved by then"""
+    given: KeptOutput
+    """without memory: it tells whether an output was changed in place"""
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if self.ended:
-            return func(*args, **(kwargs or {}))
-        self.checkpointed = self.checkpointed or checkpointing()
-        if not is_costly(func, args, kwargs or {}):
-            storages = written(func, args, kwargs or {})
-            if storages:
-                earlier = enumerate(self._storages)
-                self.written |= {
-                    number for number, held in earlier if any(reference.cdata in storages for reference in held)
-                }
-            return func(*args, **(kwargs or {}))
-        start = self._mark()
-        output = func(*args, **(kwargs or {}))
-        end = self._mark()
+
+def watching(
+    mark: Callable[[], Any],
+    packed: Callable[[], int],
+    ended: Callable[[], Any],
+    observed: list[Observed],
+    tell: Callable[[], None],
+) -> TorchDispatchMode:
+    """Time costly operations and weigh their outputs while a block runs again, until that is of no more interest.
+
+    `tell` is called where torch.utils.checkpoint is at work inside of the block.
+    """
+
+    def run(operation: Any, args: Any, kwargs: Any) -> Any:
+        if ended():
+            return operation(*args, **kwargs)
+        if checkpointing():
+            tell()
+        if not is_costly(operation, args, kwargs):
+            if storages := written(operation, args, kwargs):
+                for earlier in observed:
+                    earlier.given.note_written(storages)
+            return operation(*args, **kwargs)
+        start = mark()
+        output = operation(*args, **kwargs)
+        span = start, mark()
         leaves = [leaf for leaf in optree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
-        tensors = [leaf for leaf in leaves if leaf.layout is torch.strided]
-        aliases = []
-        for tensor in tensors:
-            with sharing_versions():
-                alias = tensor.detach()
-            alias.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
-            aliases.append((alias, tensor._version))
-        sizes = [tensor.untyped_storage().nbytes() for tensor in tensors]
-        self._storages.append([weakly(tensor.untyped_storage()) for tensor in tensors])
-        self.observed.append((start, end, sizes, self._packed(), aliases))
+        sizes = [leaf.untyped_storage().nbytes() for leaf in leaves if leaf.layout is torch.strided]
+        observed.append(Observed(span, sizes, packed(), KeptOutput(output, _without_memory)))
         return output
+
+    return Dispatching(run)
+
+
+def _without_memory(alias: torch.Tensor) -> KeptTensor:
+    """Keep what tells of changes of a tensor, and nothing of its memory."""
+    if alias.layout is not torch.strided:
+        return keep(alias)
+    kept = KeptTensor(alias, alias._version, weakly(alias.untyped_storage()))  # no other has its address as long
+    alias.data = torch.empty(0, dtype=alias.dtype, device=alias.device)
+    return kept

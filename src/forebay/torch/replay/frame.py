@@ -1,8 +1,7 @@
 """One call of a block that can be made again: what autograd saved of it is dropped, and computed anew when needed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +14,7 @@ from forebay.torch.execution_context import NOTHING, Autocast, Random, random_st
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import KeptOutput, OutputKeeper, OutputReplay, Share
+from forebay.torch.replay.costly_operations import KeptOutput, giving, keeping
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor, keep
@@ -39,21 +38,13 @@ class DroppedTensor:
         self.tensor: torch.Tensor | None = None
 
 
-@dataclass(slots=True)
-class ReplayFacts:
-    """What weighed frames find out of a block for those that follow."""
-
-    outputs: frozenset[int] = frozenset()
-    """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
-    small: set[int] = field(default_factory=set)
-    """the numbers of those that are parameters, or smaller than what is moved"""
-    costly: Mapping[str, Share] = field(default_factory=dict)
-    """the shares of the outputs of costly operations that may be kept"""
-
-
 class FirstRun(NamedTuple):
-    """What the first run of a block found, and every other finds again."""
+    """What the first run of a block found, and every other finds again; and what it saved."""
 
+    block: FittedBlock
+    refuse: Callable[[str], None]
+    weighed: bool
+    watch: "Callable[[Frame], Any] | None"
     device: torch.device
     arguments: CallArguments
     random: Random
@@ -61,86 +52,87 @@ class FirstRun(NamedTuple):
     module_state: InitialModuleState
     attributes: Attributes | None
     """that it had, where it sets any"""
+    kinds: list[int]
+    """of what it saved: hashes, which the garbage collector need not see, and 0 for what none of its operations made
+    that is differentiated, such as parameters, and for what stays"""
+    storages: list[StorageWeakRef | None]
+    """of these, where it is weighed"""
 
 
 class Frame:
     """A call of a block.
 
-    `refuse` is told why the block cannot be run again as it was. An iteration that measures has it `weighed`, which
-    fills the facts. `watch` is called with the frame around a second run, and may give what is told of every tensor
-    that this saves.
+    `refuse` is told why the block cannot be run again as it was. `outputs` are the numbers of saved tensors that are
+    its output, which an iteration that measures, and has it `weighed`, finds. `watch` is called with the frame around a
+    second run, and may give what is told of every tensor that this saves.
     """
+
+    __slots__ = ("_first", "_kept", "_samples", "_values", "outputs")
 
     def __init__(
         self,
         block: FittedBlock,
+        inputs: Inputs,
         refuse: Callable[[str], None],
-        facts: ReplayFacts,
+        outputs: frozenset[int] = frozenset(),
+        keep_input: Keep = keep,
         weighed: bool = False,
         watch: "Callable[[Frame], Any] | None" = None,
     ) -> None:
-        self._block, self._refuse, self._facts, self._weighed, self._watch = block, refuse, facts, weighed, watch
-        self._outputs: dict[int, KeptOutput] = {}
-        # Of what the first run saved: hashes, which the garbage collector need not see, and 0 for what none of its
-        # operations made that is differentiated, such as parameters, and for what stays.
-        self._kinds: list[int] = []
-        self._storages: list[StorageWeakRef | None] = []  # of these, where it is weighed
-        self._samples: Samples | None = None  # of these, until they are compared
-        # What a second run has saved and autograd has not asked for yet, and how often that had been changed.
-        self._values: list[tuple[torch.Tensor, int] | None] = []
-
-    def run(
-        self,
-        inputs: Inputs,
-        keep_input: Keep = keep,
-        wanted: frozenset[int] = frozenset(),
-        keep_output: Keep = keep,
-    ) -> Any:
-        """Run the block for the first time; outputs of costly operations of wanted numbers are kept."""
-        state, weighed, device = self._block.module_state, self._weighed, self._block.device(inputs.tensors)
-        arguments, turn = CallArguments(inputs.args, inputs.kwargs, keep_input), state.next_run()
+        state, device = block.module_state, block.device(inputs.tensors)
+        arguments, turn = CallArguments.of(inputs, keep_input), state.next_run()
         initial, random, autocast = state.note(weighed), random_state(device), Autocast.now(device)
         setting = weighed or state.sets_attributes
-        attributes = Attributes(initial.parts, plain=not weighed) if setting else None
-        self._first = FirstRun(device, arguments, random, autocast, initial, attributes)
-        if weighed or looked_at(turn, device):
-            self._samples = Samples(initial.parts, EVERY[not weighed], turn)
+        attributes = Attributes.of(initial.parts, plain=not weighed) if setting else None
+        self._first = FirstRun(
+            block, refuse, weighed, watch, device, arguments, random, autocast, initial, attributes, [], []
+        )
+        looked = weighed or looked_at(turn, device)
+        self._samples = Samples(initial.parts, EVERY[not weighed], turn) if looked else None  # until they are compared
+        self._kept: dict[int, KeptOutput] = {}  # of costly operations
+        # What a second run has saved and autograd has not asked for yet, and how often that had been changed.
+        self._values: list[tuple[torch.Tensor, int] | None] = []
+        self.outputs = outputs
+
+    def run(self, inputs: Inputs, wanted: frozenset[int] = frozenset(), keep_output: Keep = keep) -> Any:
+        """Run the block for the first time; outputs of costly operations of wanted numbers are kept."""
+        first, kept, state = self._first, self._kept, self._first.block.module_state
         with (
             self._hooks(self._packing(), self._unpack),
-            OutputKeeper(wanted, keep_output) if wanted else NOTHING as kept,
+            keeping(wanted, keep_output, kept) if wanted else NOTHING,
         ):
-            output = self._block.call(*inputs.args, **inputs.kwargs)
-        # Those that the block itself has changed in place are of no use: they are computed again.
-        self._outputs = {} if kept is None else {n: one for n, one in kept.outputs.items() if not one.changed}
-        if (buffer := state.changed(initial)) is not None:
-            self._refuse(f"changes a large buffer of its own ({buffer})")
+            output = first.block.call(*inputs.args, **inputs.kwargs)
+        for number in [number for number, given in kept.items() if given.changed]:
+            del kept[number]  # by the block itself: it is of no use, and computed again
+        if (buffer := state.changed(first.module_state)) is not None:
+            first.refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
-            self._samples.end(tensors_in(output) if weighed else [])
-        if weighed and attributes is not None:
-            state.sets_attributes = state.sets_attributes or attributes.changed()
+            self._samples.end(tensors_in(output) if first.weighed else [])
+        if first.weighed and first.attributes is not None:
+            state.sets_attributes = state.sets_attributes or first.attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
-        if self._block.compiled:  # it would trace what is called from inside
+        if self._first.block.compiled:  # it would trace what is called from inside
             pack = torch.compiler.disable(pack)  # type: ignore[no-untyped-call]
         return saved_tensors_hooks(pack, unpack)
 
     def note_outputs(self, tensors: list[torch.Tensor]) -> tuple[tuple[StorageWeakRef, int], ...]:
         """Note which saved tensors share memory with these, and return that memory, of a weighed frame."""
         bytes_of = bytes_by_storage(tensors)
-        storages, self._storages = self._storages, []
         sharing = {
             number: storage
-            for number, storage in enumerate(storages)
+            for number, storage in enumerate(self._first.storages)
             if storage is not None and storage.cdata in bytes_of
         }
-        self._facts.outputs = frozenset(sharing)
+        self._first.storages.clear()
+        self.outputs = frozenset(sharing)
         return tuple({storage.cdata: (storage, bytes_of[storage.cdata]) for storage in sharing.values()}.values())
 
     @property
     def saved(self) -> int:
         """The tensors that the first run has saved."""
-        return len(self._kinds)
+        return len(self._first.kinds)
 
     @property
     def count(self) -> int:
@@ -149,8 +141,8 @@ class Frame:
 
     def _packing(self) -> Callable[[torch.Tensor], DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
-        kinds, storages, weighed, strided = self._kinds, self._storages, self._weighed, torch.strided
-        samples = self._samples
+        kinds, storages, weighed = self._first.kinds, self._first.storages, self._first.weighed
+        samples, strided = self._samples, torch.strided
 
         def pack(tensor: torch.Tensor) -> DroppedTensor | KeptTensor:
             number, stays = len(kinds), tensor.layout is not strided
@@ -189,23 +181,23 @@ class Frame:
 
     def _replay(self) -> None:
         samples, self._samples = self._samples, None
-        initial = self._first.attributes
+        initial, refuse = self._first.attributes, self._first.refuse
         if samples is None:
             self._run_again(initial, None)
-        elif not self._weighed:
+        elif not self._first.weighed:
             if not self._run_again(initial, samples)[0]:
-                self._refuse(hidden_state(right=False, later=True))
+                refuse(hidden_state(right=False, later=True))
         else:
             # It is asked whether the block depends on what it sets, which is put back where it is run again later.
-            same, gives_same = self._run_again(Attributes(self._first.module_state.parts), samples)
+            same, gives_same = self._run_again(Attributes.of(self._first.module_state.parts), samples)
             values = self._values if same else []
             if not same or not gives_same:
                 same_then, gives_same = self._run_again(initial, samples)
                 if same:
                     self._values = values
                 if not same or not gives_same:
-                    self._refuse(hidden_state(same_then and gives_same, later=False))
-        if len(self._values) != len(self._kinds):
+                    refuse(hidden_state(same_then and gives_same, later=False))
+        if len(self._values) != self.saved:
             raise RuntimeError(_OTHERWISE)
 
     def _run_again(self, attributes: Attributes | None, samples: Samples | None) -> tuple[bool, bool]:
@@ -216,29 +208,29 @@ class Frame:
         first, gives_same, self._values = self._first, True, []
         now = random_state(first.device)
         args, kwargs = first.arguments.again()
-        whole = self._weighed and samples is not None
+        whole = first.weighed and samples is not None
         try:
             with (
                 NOTHING if attributes is None else attributes.lent(),
                 first.autocast.replay_context(),
-                self._block.module_state.for_replay(first.module_state),
+                first.block.module_state.for_replay(first.module_state),
                 torch.enable_grad(),
-                NOTHING if self._watch is None else self._watch(self) as on_saved,
+                NOTHING if first.watch is None else first.watch(self) as on_saved,
                 self._hooks(self._taking(on_saved, whole), _refuse),
-                OutputReplay(self._outputs) if self._outputs else NOTHING,
+                giving(self._kept) if self._kept else NOTHING,
             ):
                 set_random_state(first.device, first.random)
                 with suppress(_EnoughError):
-                    result = self._block.call(*args, **kwargs)
+                    result = first.block.call(*args, **kwargs)
                     if whole and samples is not None:
                         gives_same = samples.same_results(tensors_in(result))
                     result = None  # before the watch ends
         finally:
             set_random_state(first.device, now)
         tensors = [value[0] for value in self._values if value is not None]
-        kinds = zip(self._kinds, tensors, strict=False)
+        kinds = zip(first.kinds, tensors, strict=False)
         alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
-        if len(tensors) != len(self._kinds) or not alike:
+        if len(tensors) != self.saved or not alike:
             self._values = []
             return False, gives_same
         return samples is None or samples.same(tensors), gives_same
@@ -247,8 +239,8 @@ class Frame:
         self, on_saved: Callable[[int, torch.Tensor], None] | None, whole: bool
     ) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
-        values, saved = self._values, len(self._kinds)
-        stops = saved - 1 not in self._facts.outputs and not whole
+        values, saved = self._values, self.saved
+        stops = saved - 1 not in self.outputs and not whole
 
         def take(tensor: torch.Tensor) -> None:
             # Without history, which may hold more than these; and as it is now, whatever becomes of its data.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy, deepcopy
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -50,48 +50,54 @@ class Samples:
     To look at all would take longer than some blocks do. With every turn it is the next tensors and elements.
     """
 
+    __slots__ = ("_last", "_left_out", "_place", "_rows")
+
     def __init__(self, parts: Iterable[nn.Module], every: int, turn: int) -> None:
-        self._every, self._turn = every, turn
+        self._place = turn, every
         self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
-        self._samples: dict[int, torch.Tensor] = {}
+        self._rows: dict[int, torch.Tensor] = {}  # by numbers; those of what the block gave are below zero
         self._last: tuple[int, torch.Tensor] | None = None
-        self._results: list[torch.Tensor] = []
 
     def take(self, number: int, tensor: torch.Tensor) -> None:
         """Look at a tensor that is being saved."""
         base = tensor if tensor._base is None else tensor._base
         if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self._left_out:
             return  # as parameters are, which are no plain tensors, and buffers, which are lent
-        if (number - self._turn) % self._every == 0:
-            self._samples[number] = self._sample(tensor)
+        turn, every = self._place
+        if (number - turn) % every == 0:
+            self._rows[number] = self._row(tensor)
         self._last = number, tensor  # until the next comes
 
     def end(self, results: Iterable[torch.Tensor]) -> None:
         """Look at the last tensor again and at what the block gave, and hold none."""
-        if self._last is not None and self._last[0] not in self._samples:
-            self._samples[self._last[0]] = self._sample(self._last[1])
+        if self._last is not None and self._last[0] not in self._rows:
+            self._rows[self._last[0]] = self._row(self._last[1])
         self._last = None
-        self._results = [self._sample(result) for result in results if _is_dense(result)]
+        self._rows |= self._given(results)
 
     def same_results(self, results: Iterable[torch.Tensor]) -> bool:
         """Tell whether a second run, where it ran to its end, gave the same values."""
-        now = [self._sample(result) for result in results if _is_dense(result)]
-        return not now or (len(now) == len(self._results) and all(map(alike, self._results, now)))
+        now = self._given(results)
+        known = {number: row for number, row in self._rows.items() if number < 0}
+        return not now or (now.keys() == known.keys() and all(alike(row, known[key]) for key, row in now.items()))
 
     def same(self, values: Sequence[torch.Tensor]) -> bool:
         """Tell whether what a second run saved has the same values."""
-        pairs = ((sample, values[number]) for number, sample in self._samples.items() if number < len(values))
-        return all(alike(sample, self._sample(value)) for sample, value in pairs)
+        rows = self._rows.items()
+        return all(alike(row, self._row(values[number])) for number, row in rows if 0 <= number < len(values))
 
-    def _sample(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _given(self, results: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
+        return {~place: self._row(result) for place, result in enumerate(filter(_is_dense, results))}
+
+    def _row(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy some elements of a tensor, evenly spaced, others in each turn."""
-        tensor = tensor.detach()
+        tensor, (turn, _) = tensor.detach(), self._place
         if tensor.is_contiguous():
             apart = -(-tensor.numel() // SAMPLED) or 1
-            return tensor.view(-1)[self._turn % apart :: apart].clone(memory_format=torch.contiguous_format)
+            return tensor.view(-1)[turn % apart :: apart].clone(memory_format=torch.contiguous_format)
         each = int(SAMPLED ** (1 / max(1, tensor.dim())))
         steps = [-(-length // each) or 1 for length in tensor.shape]
-        spaced = tuple([slice(self._turn % step, None, step) for step in steps])
+        spaced = tuple([slice(turn % step, None, step) for step in steps])
         return tensor[spaced].reshape(-1).clone()
 
 
@@ -114,53 +120,65 @@ def looked_at(turn: int, device: torch.device) -> bool:
     return device.type != "cuda" or turn < FIRST or turn % APART == 0
 
 
-class Attributes:
+class Attributes(NamedTuple):
     """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators, containers.
 
-    Of those of an iteration that is not measured no containers and nothing else is held, such as what a block
+    Of those of an iteration that is not measured, `plain`, no containers and nothing else is held, such as what a block
     remembers of the one before, with its graph.
     """
 
-    def __init__(self, parts: Iterable[nn.Module], plain: bool = False) -> None:
+    plain: bool
+    noted: list[tuple[dict[str, Any], dict[str, Any]]]
+    """of each module, where its attributes are and what they were"""
+    containers: list[tuple[Any, Any]]
+    """with copies"""
+    generators: list[tuple[Any, Any]]
+    """with their states"""
+    copies: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]]
+    """of tensors, by their identities, and how often these had been changed"""
+
+    @classmethod
+    def of(cls, parts: Iterable[nn.Module], plain: bool = False) -> "Attributes":
+        """Take note of them."""
         own = (
             vars(part) for part in parts if type(part) is nn.Module or not type(part).__module__.startswith("torch.nn.")
         )
-        self._plain, self._noted = plain, [(attributes, _more(attributes, plain)) for attributes in own]
-        values = {id(value): value for _, noted in self._noted for value in noted.values()}.values()
-        self._containers = _containers(values)
-        self._generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
-        self._copies = {
+        noted = [(attributes, _more(attributes, plain)) for attributes in own]
+        values = {id(value): value for _, more in noted for value in more.values()}.values()
+        generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
+        copies = {
             id(value): (value, version_of(value), value.clone())
             for value in values
             if type(value) is torch.Tensor and not value.requires_grad and value.nbytes < SMALL
         }
+        return cls(plain, noted, _containers(values), generators, copies)
 
     def changed(self) -> bool:
         """Tell whether they are others by now, or were changed in place."""
-        if any(version_of(value) != version for value, version, _ in self._copies.values()):
+        if any(version_of(value) != version for value, version, _ in self.copies.values()):
             return True
-        if any(_identities(container) != _identities(held) for container, held in self._containers):
+        if any(_identities(container) != _identities(held) for container, held in self.containers):
             return True
         return any(
             noted.keys() != now.keys() or any(now[name] is not value for name, value in noted.items())
-            for noted, now in ((noted, _more(own)) for own, noted in self._noted)
+            for noted, now in ((noted, _more(own)) for own, noted in self.noted)
         )
 
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Let the modules have them again, tensors as copies; and put back what they have now."""
-        before = [(own, own.copy()) for own, _ in self._noted]
-        filled = _containers(value for own, _ in self._noted for value in _more(own).values())
-        drawn = [state_of(generator) for generator, _ in self._generators]
-        copies = {key: copy.clone() for key, (*_, copy) in self._copies.items()}
+        before = [(own, own.copy()) for own, _ in self.noted]
+        filled = _containers(value for own, _ in self.noted for value in _more(own).values())
+        drawn = [state_of(generator) for generator, _ in self.generators]
+        copies = {key: copy.clone() for key, (*_, copy) in self.copies.items()}
         try:
-            for own, noted in self._noted:
-                for name in () if self._plain else _more(own).keys() - noted.keys():
+            for own, noted in self.noted:
+                for name in () if self.plain else _more(own).keys() - noted.keys():
                     del own[name]
                 own.update({name: copies.get(id(value), value) for name, value in noted.items()})
-            for container, held in self._containers:
+            for container, held in self.containers:
                 _fill(container, held)
-            for generator, state in self._generators:
+            for generator, state in self.generators:
                 set_state(generator, state)
             yield
         finally:
@@ -169,7 +187,7 @@ class Attributes:
             for own, now in before:
                 own.clear()
                 own.update(now)
-            for (generator, _), state in zip(self._generators, drawn, strict=True):
+            for (generator, _), state in zip(self.generators, drawn, strict=True):
                 set_state(generator, state)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count, pairwise
 from operator import is_
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -59,6 +59,17 @@ class InitialModuleState:
         return [{name: fresh.get(id(buffer), buffer) for name, buffer in table.items()} for table in self.buffers]
 
 
+class _Buffers(NamedTuple):
+    """The buffers of a block that have been looked at."""
+
+    lie: list[tuple[int, int, bool]]
+    """their identities and addresses, and whether they want gradients"""
+    sorts: dict[int, Any]
+    """types and devices of those in one piece, by their identities"""
+    apart: frozenset[int]
+    """those that are not copied before every run"""
+
+
 class ModuleState:
     """The parameters, buffers and modes of a block."""
 
@@ -67,9 +78,7 @@ class ModuleState:
         self.sets_attributes = False
         """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._runs = count()
-        self._lie: list[tuple[int, int, bool]] = []  # its buffers and their addresses, which have been looked at
-        self._sorts: dict[int, Any] = {}
-        self._apart: set[int] = set()  # the buffers that are not copied before every run
+        self._looked_at = _Buffers([], {}, frozenset())
         self._layout = _layout_of(module)
 
     def next_run(self) -> int:
@@ -104,20 +113,21 @@ class ModuleState:
             (id(b), b.data_ptr() if type(b) is torch.Tensor and b.layout is torch.strided else 0, b.requires_grad)
             for _, b in named
         ]
-        if self._lie != lie:
+        if self._looked_at.lie != lie:
             if (beyond := self.beyond()) is not None:
                 raise RuntimeError(f"a block {beyond}: clone what lies so, or leave it out with blocks=...")
-            self._lie, self._sorts = lie, {id(b): (b.dtype, b.device) for _, b in named if _in_one_piece(b)}
+            sorts = {id(b): (b.dtype, b.device) for _, b in named if _in_one_piece(b)}
             # One that wants gradients is a parameter but in name: it is read where it is, and must not change.
-            self._apart = {id(b) for _, b in named if b.requires_grad or b.numel() * b.element_size() >= SMALL}
-        apart = self._apart
+            apart = frozenset(id(b) for _, b in named if b.requires_grad or b.numel() * b.element_size() >= SMALL)
+            self._looked_at = _Buffers(lie, sorts, apart)
+        _, sorts, apart = self._looked_at
         large = [(name, buffer, version_of(buffer)) for name, buffer in named if id(buffer) in apart] if apart else []
         copied = {id(b): b for _, b in named if id(b) not in apart or (measured and not b.requires_grad)}
-        copies = copies_of(copied, self._sorts)
+        copies = copies_of(copied, sorts)
         parameters = [part._parameters.copy() for part in parts]
         states = [None if p is None else (p._version, p.requires_grad) for table in parameters for p in table.values()]
         modes = [part.training for part in parts]
-        return InitialModuleState(layout, modes, parameters, states, tables, copies, self._sorts, large)
+        return InitialModuleState(layout, modes, parameters, states, tables, copies, sorts, large)
 
     @staticmethod
     def changed(initial: InitialModuleState) -> str | None:
