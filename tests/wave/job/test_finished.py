@@ -37,9 +37,7 @@ class TestWhatIsDrawn:
         assert facts["this run"].startswith(results.seconds_to_text(finished.seconds))
         assert list(finished.phases) == ["model", "shots", "sum", "image"]
         assert sum(finished.phases.values()) == pytest.approx(finished.seconds)
-        assert facts["its phases, one after the other"].startswith(
-            f"model {results.seconds_to_text(finished.phases['model'])}, shots "
-        )
+        assert facts["its phases"].startswith(f"model {results.seconds_to_text(finished.phases['model'])}, shots ")
         assert list(sections)[:2] == ["", "Pictures"] and list(sections)[-2:] == ["The plan", "The job"]
         assert {"Memory over time, in shot 0", "What happened when, in shot 0", "Each shot"} <= set(sections)
         assert "Shots that are missing" not in sections and "What was damaged" not in sections

@@ -109,9 +109,10 @@ def test_the_time_of_kernels_is_told_beside_the_clock(device, resumed, run):
     assert times_of(survey)[2] == ("this run", run.replace("1.5", "24"))
     survey.phases = {"model": 3.0, "shots": 8.5}
     phases = "model 3 s, shots 8.5 s; shot 0, which made the plan, 3.5 s, of which 1.25 s for data"
-    assert times_of(survey)[3:] == [("its phases, one after the other", phases)]
-    workspace.timeline = lambda: None
-    assert times_of(survey)[3:] == [("its phases, one after the other", "model 3 s, shots 8.5 s")]
+    assert times_of(survey)[3:] == [("its phases", phases)]
+    workspace.timeline, survey.phases = lambda: None, survey.phases | {"files": 2.0, "pictures": 1.0}
+    phases = "model 3 s, shots 8.5 s; and then files 2 s, pictures 1 s"
+    assert times_of(survey)[3:] == [("its phases", phases)]
 
 
 def test_phases_end_where_the_next_ones_begin(monkeypatch):

@@ -98,6 +98,19 @@ def test_no_gpu_is_woken_that_is_not_asked_for_or_is_anothers(tmp_path, monkeypa
         assert "forebay-wake-0" not in names_of_threads()
 
 
+def test_a_job_whose_model_is_there_wakes_none(tmp_path, monkeypatch):
+    woke = []
+    monkeypatch.setattr(waking, "wake", woke.append)
+    job = parse(ON_GPU, tmp_path)
+    with woken(job, 1):
+        pass
+    (tmp_path / "out").mkdir(exist_ok=True)
+    (tmp_path / "out" / "job.json").write_text("")
+    with woken(job, 1):
+        pass
+    assert woke == [job]
+
+
 @pytest.mark.parametrize(
     ("model", "axes"),
     [

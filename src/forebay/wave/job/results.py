@@ -26,6 +26,8 @@ from forebay.wave.survey.geometry import Geometry
 
 STRONG = 0.4
 """Of the deepest row's gain: what the first rows of a picture of an image are multiplied by at least."""
+AFTERWARDS = ("files", "pictures")
+"""The phases that come when a run is over, and do not count among its seconds."""
 
 
 def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Path]:
@@ -233,12 +235,11 @@ def times_of(survey: Survey) -> list[tuple[str, str]]:
     run, ratio = seconds_to_text(survey.seconds), over_kernels(survey)
     if ratio is not None:
         run += f", {ratio:.3g} times that of its kernels"
-    phases = [f"{phase} {seconds_to_text(seconds)}" for phase, seconds in survey.phases.items()]
     return [
         (f"kernels on the {device.upper()}", f"{seconds_to_text(kernels)} of steps, modelled, forward and back"),
         ("seconds of all shots", f"{seconds_to_text(shots)}, of which {seconds_to_text(data)} for data"),
         ("this run", run),
-        *([("its phases, one after the other", _with_first(phases, survey))] if phases else []),
+        *([("its phases", _phases(survey))] if survey.phases else []),
     ]
 
 
@@ -248,8 +249,11 @@ def over_kernels(survey: Survey) -> float | None:
     return survey.seconds / kernels if kernels > 0 and not survey.resumed else None
 
 
-def _with_first(phases: list[str], survey: Survey) -> str:
-    """Add the shot that made the plan to phases: what comes once, and is not the model, it waited for."""
+def _phases(survey: Survey) -> str:
+    """Tell of phases, and of the shot that made the plan: what comes once, and is not the model, it waited for."""
+    seconds = {name: f"{name} {seconds_to_text(took)}" for name, took in survey.phases.items()}
+    within = ", ".join(told for name, told in seconds.items() if name not in AFTERWARDS)
+    after = ", ".join(seconds[name] for name in AFTERWARDS if name in seconds)
     timeline = survey.workspace.timeline()
     first = [shot for shot in survey.summaries if timeline is not None and shot["shot"] == timeline[0]]
     told = [
@@ -257,7 +261,7 @@ def _with_first(phases: list[str], survey: Survey) -> str:
         f"of which {seconds_to_text(shot['data'])} for data"
         for shot in first
     ]
-    return "; ".join([", ".join(phases), *told])
+    return "; ".join([within, *told, *([f"and then {after}"] if after else [])])
 
 
 def _table(survey: Survey) -> TextTable:

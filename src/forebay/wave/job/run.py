@@ -41,7 +41,7 @@ class Survey:
     seconds: float
     """of this run"""
     phases: dict[str, float] = field(default_factory=dict)
-    """of these, what each phase took; whoever writes what the job leaves behind adds its own"""
+    """of these, what each phase took; whoever writes what the job leaves behind adds its own, which come afterwards"""
     summaries: list[dict[str, Any]] = field(default_factory=list)
     """what each finished shot told of itself"""
     pilot: PilotResult | None = None

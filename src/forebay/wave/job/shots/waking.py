@@ -30,11 +30,12 @@ logger = logging.getLogger("forebay.wave")
 
 @contextmanager
 def woken(job: Job, gpus: int) -> Iterator[None]:
-    """Have a thread wake the GPU, where a job's shots are computed on one by this process, and wait for it.
+    """Have a thread wake the GPU, where a new job's shots are computed on one by this process, and wait for it.
 
     What goes wrong there goes wrong in the first shot again, which tells it.
     """
-    if job.run.workers or job.run.scheduler or not _on_gpu(job, gpus):
+    begun = (job.output.directory / "job.json").exists()  # its model is there, and perhaps all of its shots
+    if begun or job.run.workers or job.run.scheduler or not _on_gpu(job, gpus):
         yield
         return
     with closing(Workers(1, "forebay-wake")) as thread:
