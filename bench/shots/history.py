@@ -56,8 +56,7 @@ class Table:
         ran = waves.reverse(every=every, plan=plan, directory=self.directory)
         about = {"model": waves.setup.name, "steps": waves.setup.steps, "every": every}
         times = {"seconds": ran.taken.seconds, "wall": ran.taken.wall, "planning": planning}
-        row = about | summary(ran.result) | times
-        row |= {"record": waves.record_layout.nbytes, "memory": ran.memory}
+        row = about | summary(ran.result) | times | {"record": waves.record_layout.nbytes, "memory": ran.memory}
         if free is not None:
             row |= {"nothing": free.seconds, "nothing_wall": free.wall, "cost": ran.taken.seconds / free.seconds}
             row["cost_by_wall"] = ran.taken.wall / free.wall

@@ -22,6 +22,7 @@ from forebay.wave.earth.builtin import make
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.earth.stability import SAFETY
 from forebay.wave.imaging import DARK, FLOOR, Imaging, imaging_interval, laplacian_filter
+from forebay.wave.loop import image_records
 from forebay.wave.survey.wavelet import band_limited
 
 DEEP = 2
@@ -136,9 +137,7 @@ class Waves:
             if step % looks == 0:
                 least.append(self.machine.free())
 
-        encodes = how.get("codec") or getattr(how.get("plan"), "codec", None)
-        see = self.propagator.image_window if encodes else self.propagator.image_record
-        how |= {"record": lambda state, _: see(state), "every": every, "directory": directory}
+        how |= {"every": every, "directory": directory} | image_records(self.propagator, ("pp",), how)
         done: list[Result] = []
         taken = self.machine.timed(
             lambda: done.append(fb.reverse(self.loop.forward, backward, self.start, steps, progress=False, **how))

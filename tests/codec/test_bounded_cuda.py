@@ -4,7 +4,6 @@ Without a GPU, the decoders are compiled as plain C++ and run thread by thread.
 """
 
 import ctypes
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +18,15 @@ from tests.codec.bounds import (
     check_gpu_agrees,
     values,
 )
-from tests.codec.fibers import built, on_cpu, whole
+from tests.codec.fibers import on_cpu
+from tests.codec.multiplied import emulated, multiply, summed
 
 from forebay.codec import Encoded, get
 from forebay.codec.bounded import Bounded
-from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines, pitches
+from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
+from forebay.codec.bounded.multiplying import pitches
+from forebay.codec.codec import Meeting
 from forebay.cuda.arrays import View
 from forebay.errors import CodecError, EncodingError
 
@@ -96,13 +98,6 @@ extern "C" void launch(u32 blocks, u32 threads, u32 seed, const real *values, u8
 """
 
 
-def emulated(dtype, rank, entry=ENTRY):
-    source, replaced = re.subn(r'asm\("bfind.*?"r"\((.*)\)\);', r"highest = highest_bit(\1);", whole(SOURCE))
-    source, also = re.subn(r'asm\("szext.*?"r"\(window\).*', "field = extended(window, width);", source)
-    assert (replaced, also) == (1, 1)
-    return built(source, entry, tuple(defines(np.dtype(dtype), rank).items())).launch
-
-
 def decoded_by(name, payload, shape, dtype, shift=0, seed=0, weighted=False):
     """Decode by a kernel, to a place some values after a multiple of 64 bytes; give that, and the flag."""
     how = replace(tiling_of(shape, np.dtype(dtype)), weighted=weighted)
@@ -118,7 +113,7 @@ def decoded_by(name, payload, shape, dtype, shift=0, seed=0, weighted=False):
     _, t1, t0 = how.counts
     numbers = np.array([MAGIC, how.kind, t1, t0, how.tiles, how.shift], np.uint32)
     extents = np.array(how.extents, np.int64)
-    flag = emulated(np.dtype(dtype).name, how.rank)(
+    flag = emulated(SOURCE, np.dtype(dtype).name, how.rank, ENTRY)(
         KERNELS.index(chosen),
         blocks,
         threads,
@@ -168,7 +163,7 @@ def encoded_by_kernels(codec, window, ranges=3, seed=0):
     numbers = np.array([MAGIC, how.kind, *how.counts[1:], how.tiles, how.shift], np.uint32)
     five = np.array([*how.extents, *pitches(view, how)], np.int64)
     exponents = codec.weight.exponents(shape, 1, how) if codec.weight else None
-    emulated(dtype.name, how.rank, ENCODER)(
+    emulated(SOURCE, dtype.name, how.rank, ENCODER)(
         *(-(-how.tiles // WARPS[how.rank]), 32 * WARPS[how.rank], seed),
         *map(ctypes.c_void_p, (view.pointer, room.ctypes.data, parts.ctypes.data)),
         ranges if codec.relative else 0,
@@ -352,6 +347,59 @@ def test_cpu_and_gpu_agree_on_other_types_and_weights(cupy, stream, shape, dtype
     check_gpu_agrees(codecs, array, cupy, stream)
 
 
+VOLUMES = [(8, 16, 64), (21, 37, 52), (9, 33, 68), (12, 20, 148)]
+
+
+def met(shape):
+    """Return what an encoding meets: another array, in a larger one, and two sums."""
+    rng = np.random.default_rng(3)
+    around = rng.standard_normal((shape[0] + 2, shape[1] + 3, shape[2] + 8)).astype(np.float32)
+    return around, (slice(1, -1), slice(2, -1), slice(4, -4)), rng.standard_normal((2, *shape)).astype(np.float32)
+
+
+def slots_of(codec, shape):
+    """Let every third tile be kept."""
+    slots = np.full(codec._tiling(shape, np.dtype("float32")).tiles, -1, np.int32)
+    slots[::3] = np.arange(slots[::3].size)
+    return slots
+
+
+def check_kept(codec, decoded, slots, kept):
+    """Hold the values of tiles that were kept to those of the array, wherever those exist."""
+    _, t1, t0 = codec._tiling(decoded.shape, decoded.dtype).counts
+    for tile in np.flatnonzero(slots >= 0):
+        z, y, x = 8 * (tile // (t1 * t0)), 16 * (tile // t0 % t1), 16 * (tile % t0)
+        part = decoded[z : z + 8, y : y + 16, x : x + 16]
+        there = kept[slots[tile]].reshape(8, 8, 2, 16).transpose(0, 2, 1, 3).reshape(8, 16, 16)
+        assert_alike(np.ascontiguousarray(there[tuple(map(slice, part.shape))]), np.ascontiguousarray(part))
+
+
+@on_cpu
+@pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
+@pytest.mark.parametrize("shape", VOLUMES)
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_encodings_are_multiplied_without_being_decoded_to_memory(shape, kind):
+    codec = get("bounded:1e-3")
+    encoded = codec.encode(values(kind, shape, "float32"))
+    around, window, sums = met(shape)
+    other, slots = around[window], slots_of(codec, shape)
+    room = np.zeros(2 * sums.nbytes + 64, np.uint8)  # which vectors ask for
+    own = room[-room.ctypes.data % 16 :][: sums.nbytes].view(np.float32).reshape(sums.shape)
+    own[...] = sums
+    base = np.zeros(around.nbytes + 16, np.uint8)
+    there = base[-base.ctypes.data % 16 :][: around.nbytes].view(np.float32).reshape(around.shape)
+    there[...] = around
+    y = View(there[window].ctypes.data, shape, other.dtype, other.nbytes, False, there[window].strides)
+    kept = np.full((slots.max() + 1, 64, 32), np.nan, np.float32)
+    both = [View.at(one.ctypes.data, shape, "float32") for one in own]
+    assert codec.multiplies(shape, np.dtype("float32"))
+    assert multiply(encoded, Meeting(y, *both, 0.3, slots.ctypes.data, kept.ctypes.data), seed=5) == 0
+    decoded = codec.decode(encoded)
+    for one, expected in zip(own, summed(decoded, other, *sums, 0.3), strict=True):
+        np.testing.assert_array_equal(one, expected)
+    check_kept(codec, decoded, slots, kept)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["bounded:1e-4", "bounded:abs=1e-2", "dense:1e-4"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -367,6 +415,33 @@ def test_windows_are_encoded_on_a_gpu_where_they_lie(cupy, stream, shape, dtype,
     assert codec.encode(there[place], stream=stream).to_bytes() == codec.encode(window.copy()).to_bytes()
     with pytest.raises(CodecError, match="gaps"):
         codec.encode(there[..., ::2], stream=stream)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
+@pytest.mark.parametrize("shape", VOLUMES)
+@pytest.mark.filterwarnings("ignore:overflow", "ignore:invalid")
+def test_encodings_are_multiplied_on_a_gpu(cupy, stream, shape, kind):
+    from forebay.codec.device import check_damage
+    from forebay.cuda.arrays import view
+
+    codec = get("bounded:1e-3")
+    here = codec.encode(values(kind, shape, "float32"))
+    around, window, sums = met(shape)
+    slots = slots_of(codec, shape)
+    kept = cupy.zeros((int(slots.max()) + 1, 64, 32), "float32")
+    there = [cupy.asarray(one) for one in (around, sums[0], sums[1], slots, here.payload[: here.nbytes])]
+    cupy.cuda.get_current_stream().synchronize()
+    places = [view(one) for one in (there[0][window], *there[1:3])]
+    codec.multiply_device(view(there[4]), Meeting(*places, 0.3, there[3].data.ptr, kept.data.ptr), stream)
+    check_damage(stream)
+    decoded = codec.decode(here)
+    for one, expected in zip(there[1:3], summed(decoded, around[window], *sums, 0.3), strict=True):
+        np.testing.assert_array_equal(one.get(), expected)
+    check_kept(codec, decoded, slots, kept.get())
+    odd = view(there[0][(*window[:2], slice(3, -5))])
+    with pytest.raises(CodecError, match="16 bytes"):
+        codec.multiply_device(view(there[4]), Meeting(odd, *places[1:], 0.3, 0, 0), stream)
 
 
 @pytest.mark.gpu

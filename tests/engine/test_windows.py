@@ -26,11 +26,25 @@ def test_windows_give_what_copies_of_them_give(library, codec, budget, replans):
     copy = arrays.clone if library == "torch" else np.copy
     dense = arrays.Tensor.contiguous if library == "torch" else np.ascontiguousarray
     how = {"budget": budget, "costs": COSTS, "schedule": "storeall"}
-    records, result = seen(field(arrays), lambda window: window, codec, **how)
-    expected, _ = seen(field(arrays), lambda window: dense(copy(window)), codec, **how)
+    records, result, _ = seen(field(arrays), lambda window: window, codec, **how)
+    expected, _, _ = seen(field(arrays), lambda window: dense(copy(window)), codec, **how)
     assert [step for step, _ in records] == [step for step, _ in expected]
     assert all(bool((one == other).all()) for (_, one), (_, other) in zip(records, expected, strict=True))
     assert (result.plan.keep, result.plan.codec, result.metrics.replanned) == ("records", codec, replans)
+
+
+@pytest.mark.parametrize(
+    ("codec", "budget", "replans"), [("bounded:0.0001", "400kB", 0), ("bounded:1e-07", "260kB", 1)]
+)
+def test_records_are_handed_over_as_they_are_kept(codec, budget, replans):
+    how = {"budget": budget, "costs": COSTS, "schedule": "storeall"}
+    expected, decoded, none = seen(field(np), lambda window: window, codec, **how)
+    records, result, encoded = seen(field(np), lambda window: window, codec, encoded=True, **how)
+    sampled = len(result.metrics.samples)  # of which bricks are compared
+    assert not none and sampled and (len(encoded) == len(records) - sampled or replans) and encoded
+    assert [step for step, _ in records] == [step for step, _ in expected]
+    assert all((one == other).all() for (_, one), (_, other) in zip(records, expected, strict=True))
+    assert result.metrics.samples == decoded.metrics.samples and result.metrics.replanned == replans
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
@@ -66,7 +80,7 @@ NAMES = {
 
 @pytest.mark.gpu
 @pytest.mark.skipif(gpu_count() == 0, reason="no GPU")
-@pytest.mark.parametrize("codec", ["bounded:1e-4", "dense:1e-4", "cast:float16", None])
+@pytest.mark.parametrize("codec", ["bounded:0.0001", "dense:1e-4", "cast:float16", None])
 @pytest.mark.parametrize("budget", ["64MB", "9MB"])
 @pytest.mark.parametrize("library", ["cupy", "torch"])
 def test_windows_of_a_gpu_give_what_copies_of_them_give(library, budget, codec):
@@ -75,8 +89,9 @@ def test_windows_of_a_gpu_give_what_copies_of_them_give(library, budget, codec):
         whole, dense = lambda: field(arrays), arrays.ascontiguousarray
     else:
         whole, dense = lambda: field(arrays).cuda(), arrays.Tensor.contiguous
-    how = {"budget": budget, "schedule": "storeall" if budget == "64MB" else "auto"}
-    records, _ = seen(whole(), lambda window: window, codec, **how)
-    expected, _ = seen(whole(), dense, codec, **how)
+    how = {"budget": budget, "costs": COSTS, "schedule": "storeall" if budget == "64MB" else "auto"}
+    records, result, _ = seen(whole(), lambda window: window, codec, **how)
+    expected, _, _ = seen(whole(), dense, codec, **how)
     assert [step for step, _ in records] == [step for step, _ in expected]
     assert all(bool((one == other).all()) for (_, one), (_, other) in zip(records, expected, strict=True))
+    assert result.plan.keep == "records" and (codec not in CODECS or result.plan.codec == codec)

@@ -1,6 +1,7 @@
 """A loop whose records are windows of a field, and the same with records that are copies of them."""
 
 import forebay as fb
+from forebay.codec import Encoded
 
 STEPS = 12
 FIELD, WINDOW = (24, 30, 44), (slice(3, 20), slice(5, 26), slice(4, 40))
@@ -15,7 +16,7 @@ def field(arrays):
 
 
 def seen(initial, copy, codec, **how):
-    """Reverse a loop; return what backward saw of its records, all of them dense, and the reversal's result."""
+    """Reverse a loop; return what backward saw of its records, all dense, the result, and which were encoded."""
 
     def forward(state, start, stop):
         for _ in range(start, stop):
@@ -24,10 +25,13 @@ def seen(initial, copy, codec, **how):
         return state
 
     def backward(record, step):
+        if isinstance(record["p"], Encoded):
+            encoded.append(step)
+            record = {"p": record["p"].codec.decode(record["p"])}
         records.append((step, record["p"] * 1))
         strides.append(record["p"].stride() if hasattr(record["p"], "stride") else record["p"].strides)
 
-    records, strides = [], []
+    records, strides, encoded = [], [], []
     result = fb.reverse(
         forward,
         backward,
@@ -39,4 +43,4 @@ def seen(initial, copy, codec, **how):
     )
     item = 1 if hasattr(initial, "stride") else 4
     assert set(strides) == {(21 * 36 * item, 36 * item, item)}
-    return records, result
+    return records, result, encoded

@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 
 import numpy as np
+from tests.codec.multiplied import multiply
 
 GPP = shutil.which("g++")
 BUILT = []
@@ -161,6 +162,11 @@ class Emulator:
 
     def host(self, array):
         return array
+
+    def multiply(self, encoded, meeting):
+        """Run the kernel of a codec."""
+        self.launches.append("multiply")
+        assert multiply(encoded, meeting) == 0
 
     def launch(self, kernel, grid, block, arguments, stream, shared=0):
         name, together, call = kernel

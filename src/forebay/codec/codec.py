@@ -23,6 +23,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
+class Meeting:
+    """What is made of an encoded array x: factor x y is added to one sum, and factor x x to another."""
+
+    other: "View"
+    """y, perhaps a window"""
+    products: "View"
+    squares: "View"
+    factor: float
+    slots: int
+    """the address of a number for each tile: where among `kept` its values are written too, or -1"""
+    kept: int
+    """the address of room for the tiles that have a slot"""
+
+
+@dataclass(frozen=True, eq=False)
 class Encoded:
     """An array, encoded."""
 
@@ -122,6 +137,10 @@ class Codec(ABC):
         """Tell whether such arrays are read on a GPU where they lie in larger ones; see `forebay.cuda.arrays`."""
         return False
 
+    def multiplies(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether encodings of such arrays can be multiplied on a GPU without being decoded to memory."""
+        return False
+
     @abstractmethod
     def max_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return the bytes that the encoding of such an array takes at most."""
@@ -145,6 +164,19 @@ class Codec(ABC):
     def decode_device(self, payload: "View", out: "View", stream: "Stream") -> None:
         """Enqueue the decoding; bytes that are no encoding raise the flag of `forebay.codec.device`."""
         raise CodecError(f"{self.name} does not work on a GPU: use another codec, or none")
+
+    def kept_tiles(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint32], int]:
+        """Return the `slots` of tiles that hold places, where each is among `kept`, and how many such tiles there are.
+
+        Places are indices, a row for each axis; those outside of the array have a place without meaning.
+        """
+        raise CodecError(f"{self.name} does not multiply what it has encoded: decode it")
+
+    def multiply_device(self, payload: "View", meeting: "Meeting", stream: "Stream") -> None:
+        """Enqueue what `Meeting` says of the array that an encoding is of."""
+        raise CodecError(f"{self.name} does not multiply what it has encoded: decode it")
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Return the encoding in the one order that every machine agrees on."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from forebay.codec import Encoded
 from forebay.engine.layout import Layout
 from forebay.engine.states.loans import Loans
 from forebay.errors import EngineError
@@ -53,6 +54,10 @@ class Callbacks:
     """that snapshots are states: a restored one is the state to go on from; records are for backward alone"""
     loans: Loans | None = None
     """what notices that forward keeps arrays of the engine"""
+    encoded: Callable[[Sequence[Encoded], int], None] = lambda leaves, step: None
+    """what backward is for records whose arrays it takes as they are kept"""
+    hands_encoded: Callable[[int], bool] = lambda step: False
+    """tells whether it takes those of a step so"""
 
 
 class Executor:

@@ -6,6 +6,7 @@ from dataclasses import is_dataclass
 from functools import partial
 from typing import Any
 
+from forebay.codec import Encoded
 from forebay.engine.array_memory import ArrayMemory, memory_of
 from forebay.engine.executor import Callbacks
 from forebay.engine.layout import Layout, arrays_of, without_windows
@@ -35,7 +36,15 @@ def check_functions(**given: object) -> None:
 class TimeLoop:
     """The callbacks of a user, and what follows from the initial state."""
 
-    def __init__(self, forward: Callable[..., Any], state: Any, steps: int, every: int, record: Record | None) -> None:
+    def __init__(
+        self,
+        forward: Callable[..., Any],
+        state: Any,
+        steps: int,
+        every: int,
+        record: Record | None,
+        encoded: bool = False,
+    ) -> None:
         check_count(every, "every")
         if every < 1:
             raise PlanError(f"every={every}: it must be at least 1")
@@ -43,7 +52,7 @@ class TimeLoop:
         if not isinstance(state, Trusted):
             self.layout.check_apart(arrays_of(state))
         self.memory: ArrayMemory = memory_of(state)
-        self.steps, self.every = steps, min(every, steps)
+        self.steps, self.every, self.encoded = steps, min(every, steps), encoded
         record = (record,) if isinstance(record, str) else record
         self._forward, self._state, self._record = forward, state, record
         self._takes_replay = "replay" in inspect.signature(forward).parameters
@@ -152,10 +161,16 @@ class TimeLoop:
             del needed  # what is left of it is backward's
             loans.allow(counted)
 
+        def visit_encoded(leaves: Sequence[Encoded], step: int) -> None:
+            assert self.record_layout is not None
+            backward(self.record_layout.build(leaves), step * self.every)
+
         return Callbacks(
             forward=forward,
             backward=visit,
             snapshot=(lambda state, step: state) if keeps else partial(self.record_of, windows=windows),
             keeps=keeps,
             loans=loans,
+            encoded=visit_encoded,
+            hands_encoded=lambda step: self.encoded and not keeps and not (sampler and sampler.sees(step)),
         )

@@ -48,6 +48,7 @@ class Options(TypedDict, total=False):
     directory: Path | str | None
     signature: Hashable | None
     rehearse: Rehearsal | None
+    encoded: bool
 
 
 def reverse(
@@ -85,7 +86,7 @@ def reverse(
         ``(save, load)``, each called with an open binary file.
     **options
         As for `prepare`: `budget`, `schedule`, `codec`, `record`, `every`, `plan`, `costs`, `step_costs`, `policy`,
-        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`, `signature`, `rehearse`.
+        `slots`, `reversals`, `encode_states`, `synchronous`, `directory`, `signature`, `rehearse`, `encoded`.
 
     Examples
     --------
@@ -144,6 +145,7 @@ def prepare(
     directory: Path | str | None = None,
     signature: Hashable | None = None,
     rehearse: Rehearsal | None = None,
+    encoded: bool = False,
 ) -> Reversal:
     """Plan a reversal in two phases: `forward` of what is returned runs to the turn, its `backward` comes back later.
 
@@ -199,6 +201,9 @@ def prepare(
     rehearse
         ``rehearse()`` makes arrays and returns what runs one backward computation on them, which is timed on the host:
         `backward` itself has effects, and is not. Without it, backward is taken to cost what forward does.
+    encoded
+        Whether `backward` is given records that a codec has as they are kept: `forebay.codec.Encoded` in the place of
+        arrays. Others, of which some may be in any run, come as arrays.
 
     Examples
     --------
@@ -242,7 +247,7 @@ def prepare(
         return LearningReversal(loop, problem, schedule, machine, note)
     assert not isinstance(step_costs, str)
     check_steps(steps)
-    loop = TimeLoop(forward, state, steps, every, record)
+    loop = TimeLoop(forward, state, steps, every, record, encoded)
     encoders, error = choices(codec)
     note, taken = "", (loop.memory.tier, bool(encoders), loop.allocations)
     if plan is not None:

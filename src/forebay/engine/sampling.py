@@ -53,9 +53,13 @@ class Sampler:
             ],
         )
 
+    def sees(self, step: int) -> bool:
+        """Tell whether a step is a sampled one."""
+        return step in self._before
+
     def see(self, step: int, tree: Any) -> None:
         """Keep bricks of what backward sees of a step, where it is a sampled one."""
-        if step in self._before:
+        if self.sees(step):
             self._after[step] = self._cut(tree)
 
     def samples(self) -> list[Distortion]:

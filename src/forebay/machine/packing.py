@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
+from typing import Any
 
-from forebay.codec import Codec
+import numpy as np
+
+from forebay.codec import Codec, Encoded
 from forebay.codec.bounded.numbers import BFLOAT16
 from forebay.codec.raw import Raw
+from forebay.cuda.arrays import View
 from forebay.machine.machine import Coded
 from forebay.machine.region import Region, aligned
 from forebay.machine.spec import ArraySpec, Leaf
@@ -61,6 +66,13 @@ class Packing:
         """List where the arrays lie in a region that holds them as they are."""
         return [region.cut(leaf.offset, leaf.nbytes) for leaf in self.leaves]
 
+    def encoded(self, encodings: Region, extents: Sequence[Extent]) -> list[Encoded]:
+        """List the encodings that lie in one region."""
+        return [
+            Encoded(codec, leaf.spec.shape, leaf.spec.dtype, _payload(encodings.cut(*extent)), partial(int, extent[1]))
+            for codec, leaf, extent in zip(self.codecs, self.leaves, extents, strict=True)
+        ]
+
     def coded(
         self,
         arrays: Sequence[Region],
@@ -71,6 +83,11 @@ class Packing:
         """Pair arrays with their encodings, which lie in one region; `strides` are those of windows."""
         each = zip(self.codecs, self.leaves, arrays, extents, strides or [None] * len(self.leaves), strict=True)
         return [Coded(codec, leaf.spec, array, encodings.cut(*extent), own) for codec, leaf, array, extent, own in each]
+
+
+def _payload(region: Region) -> Any:
+    """Return bytes as codecs decode them, on the host or on a GPU."""
+    return View.at(region.pointer, (region.nbytes,), np.uint8) if region.array is None else region.array
 
 
 def handles(codec: Codec, spec: ArraySpec, tier: str) -> bool:

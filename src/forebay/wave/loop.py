@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from typing import Any, BinaryIO
 
@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.checksums import checksum_of, raw_bytes
+from forebay.codec.auto import choices
 from forebay.errors import StateError, WaveError
+from forebay.planner import Plan
 from forebay.wave.advice import WaveWarning, advice
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
@@ -121,6 +123,22 @@ class Adjoint:
                 sums[name] = kernels.put(np.load(file)), kernels.put(np.load(file))
 
         return save, load
+
+
+def image_records(
+    propagator: Physics, names: Sequence[str], reversal: Mapping[str, Any], needs_arrays: bool = False
+) -> dict[str, Any]:
+    """Return what `forebay.reverse` is told of records that images need, by its other arguments.
+
+    What a codec may encode stays where it lies in the state, and is handed over as it is kept where images can be made
+    of that, unless something else `needs_arrays`. All else is copied, by the kernels of waves.
+    """
+    codec, plan = reversal.get("codec"), reversal.get("plan")
+    planned = plan.codec if isinstance(plan, Plan) and codec is None else None
+    encoders = choices(codec if planned is None else planned)[0]
+    see = propagator.image_window if encoders else propagator.image_record
+    meets = bool(encoders) and not needs_arrays and all(map(propagator.meets_encoded, encoders))
+    return {"record": lambda state, step: see(state, names), "encoded": meets}
 
 
 def rehearsed(adjoint: Adjoint, every: int, meet: Callable[[Adjoint, int], None]) -> Callable[[], None]:

@@ -13,7 +13,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
-from forebay.wave.loop import Adjoint, frequencies_of, pairs, prepare, rehearsed
+from forebay.wave.loop import Adjoint, frequencies_of, image_records, pairs, prepare, rehearsed
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited
@@ -166,21 +166,19 @@ def migrate(
             adjoint, steps_between, lambda wave, step: propagator.add_image(wave, step, own, record, factor, None)
         )
 
-    # What is not encoded is copied, which the kernels of waves do faster than libraries of arrays.
-    encodes = reversal.get("codec") or getattr(reversal.get("plan"), "codec", None)
-    see = propagator.image_window if encodes else propagator.image_record
     if reversal.get("resume") is not None:
         if comparisons:
             raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
         reversal["adjoint"] = adjoint.kept_with(sums)
+    needs_arrays = condition is not None or bool(comparisons) or "adjoint" in reversal
+    records = image_records(propagator, names, reversal, needs_arrays)
     result = reverse(
         loop.forward,
         backward,
         propagator.zeros(),
         loop.steps,
-        record=lambda state, step: see(state, names),
         every=steps_between,
-        **{"signature": loop.signature, "rehearse": rehearse} | reversal,
+        **{"signature": loop.signature, "rehearse": rehearse} | records | reversal,
     )
     negative = set(propagator.negative_images if zero_phase else ())
     arrays = _arrays(propagator, sums, negative)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec import Codec
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.survey.shot import Shot
@@ -176,6 +177,10 @@ class Physics(Protocol):
     def image_window(self, state: State, names: Sequence[str]) -> State:
         """Return the same, perhaps as parts of the state's own arrays, for a codec that reads them where they lie."""
         return self.image_record(state, names)
+
+    def meets_encoded(self, codec: Codec) -> bool:
+        """Tell whether `add_image` takes records that a codec has encoded, as they are kept."""
+        return False
 
     def add_image(
         self, adjoint: Any, step: int, sums: Images, record: State, factor: float, condition: Condition | None

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from forebay.codec import Encoded
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import returned
 from forebay.wave.imaging import Imaging
@@ -146,7 +147,9 @@ class PressureWaves(Physics):
         steps_back = adjoint.step > step
         receiver = adjoint.back_to(step, Imaging(*sums["pp"], record["p"], factor) if steps_back else None)
         if not steps_back:  # so no image was made on the way
-            self.kernels.correlate(*sums["pp"], record["p"], self.kernels.crop(receiver), factor)
+            p = record["p"]
+            seen = p.codec.decode(p) if isinstance(p, Encoded) else p
+            self.kernels.correlate(*sums["pp"], seen, self.kernels.crop(receiver), factor)
         if condition is not None:
             condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
 

@@ -220,13 +220,36 @@ def test_images_in_three_dimensions(there):
 @pytest.mark.parametrize("codec", ["bounded:1e-4", "cast:bfloat16"])
 def test_records_encoded_where_they_lie_give_the_image_of_copies(there, seen, codec, monkeypatch):
     model, shot = seen
-    how = {"every": 3, "budget": "8MB", "codec": codec, "schedule": "storeall", "costs": COSTS}
+    how = {"every": 3, "budget": "64MB", "codec": codec, "schedule": "storeall", "costs": COSTS}
     windows = migrate(shot, there(model), **how)
     monkeypatch.setattr(Acoustic, "image_window", Acoustic.image_record)
     copies = migrate(shot, there(model), **how)
     assert (windows.result.plan.keep, windows.result.plan.codec) == ("records", get(codec).name)
     for name in ("image", "illumination"):
         assert np.array_equal(on_host(getattr(windows, name)), on_host(getattr(copies, name)))
+
+
+@pytest.mark.slow  # nine seconds of a compiler
+@pytest.mark.parametrize("kept", ["1.4MB", "2.5MB"])
+def test_records_are_multiplied_as_they_are_kept_in_three_dimensions(there, kept, monkeypatch):
+    grid = Grid((17, 19, 36), 10.0, absorb=6, free_surface=True)
+    model = there(AcousticModel(2000.0 + 20.0 * np.arange(36.0) + np.zeros(grid.shape), grid))
+    shot = random_shot(
+        model, sources=1, wavelet=np.sin(0.7 * np.arange(40.0))[:, None] * np.hanning(40)[:, None], samples=40
+    )
+    shot = replace(shot, dt=4 * shot.dt).with_data(np.random.default_rng(3).standard_normal((40, 5)))
+    budget = kept if isinstance(there, Emulated) else "64MB"  # on a GPU the driver takes more than all records
+    how = {"dt": shot.dt / 4, "every": 2, "budget": budget, "order": 4, "codec": "bounded:1e-4", "schedule": "storeall"}
+    met = migrate(shot, model, costs=COSTS, **how)
+    assert (met.result.plan.keep, met.result.plan.codec) == ("records", "bounded:0.0001")
+    if isinstance(there, Emulated):
+        launched, steps = there.emulator.launches, met.result.plan.schedule.steps
+        assert launched.count("multiply") == steps - launched.count("retreat_and_image") > steps // 2
+    monkeypatch.setattr(Acoustic, "meets_encoded", lambda self, codec: False)
+    decoded = migrate(shot, model, costs=COSTS, **how)
+    for name in ("image", "illumination"):
+        assert np.array_equal(on_host(getattr(met, name)), on_host(getattr(decoded, name)))
+        assert on_host(getattr(met, name)).any()
 
 
 def test_budgets_change_no_bit(there, seen):

@@ -24,6 +24,9 @@
 #ifndef DECODE_BLOCKS
 #define DECODE_BLOCKS (RANK < 3 ? (DOUBLE ? 6 : 12) : DOUBLE ? 7 : 8)
 #endif
+#ifndef MULTIPLY_BLOCKS
+#define MULTIPLY_BLOCKS (DOUBLE ? 4 : 6)
+#endif
 #ifndef STAGED  // words of a lane's stream that fit into shared memory
 #define STAGED 32
 #endif
@@ -863,5 +866,133 @@ extern "C" __global__ void __launch_bounds__(WARPS * 32, DECODE_BLOCKS)
                    i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift, u32* __restrict__ flag) {
     const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
     decode_together<true>(given, array, whole_shape(n2, n1, n0, t1, t0));
+}
+
+// The values of a tile one side after the other, whatever its encoding tells of them.
+struct Sides {
+    const Opened o;
+    const u8* widths;
+    const Brick b;
+    Reader reader;
+    Lorenzo neighbours;
+    int told, done;  // values that were kept as they are, and given
+
+    __device__ Sides(const Opened& opened, const Brick& brick, const u8* of_rows, int lane)
+        : o(opened), widths(of_rows), b(brick), reader(opened.words, opened.bits, lane), done(0) {
+        told = __reduce_max_sync(ALL, (u32)opened.told);  // the same in all lanes; see decode_side()
+    }
+    template <typename Store>
+    __device__ inline void give(int i, int lane, Store store) {
+        if (told == CODED) {
+            decode_side(i, o.step, widths, reader, neighbours, store);
+        } else if (told == NOTHING) {
+#pragma unroll
+            for (int j = 0; j < SIDE; ++j) store(j, 0);
+        } else {
+            give_carefully(i, lane, store);
+        }
+    }
+    template <typename Store>
+    __device__ inline void give_carefully(int i, int lane, Store store) {
+        neighbours.side();
+#pragma unroll
+        for (int j = 0; j < SIDE; ++j) {
+            real x = 0;
+            if (told == KEPT) {
+                const u32 who = __ballot_sync(ALL, exists(b, i, j));
+                if (exists(b, i, j)) {
+                    const u32* words = o.words + (done + __popc(who & lanes_before(lane))) * (BITS / 32);
+#pragma unroll
+                    for (int part = 0; part < BITS / 32; ++part) ((u32*)&x)[part] = words[part];
+                }
+                done += __popc(who);
+            } else {
+                const int width = widths[i * SIDE + j];
+                const bool exact = width == EXACT;
+                const u32 low = exact ? reader.take(32) : 0, high = exact && DOUBLE ? reader.take(32) : 0;
+                const int d = exact ? 0 : reader.take(width);
+                x = restore(neighbours.value(d, j), o.step);
+#if DOUBLE
+                if (exact) x = __hiloint2double(high, low);
+#else
+                if (exact) x = __int_as_float(low | high);
+#endif
+            }
+            store(j, x);
+        }
+    }
+};
+
+#if DOUBLE
+__device__ inline double fused(double a, double b, double c) { return __fma_rn(a, b, c); }
+#else
+__device__ inline float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
+#endif
+
+// Decode values that nobody needs by themselves: factor times each, times that of another array, is added to one sum,
+// and times itself to a second. The sums are like the array, the other one may be a window; all lie at multiples of 16
+// bytes, and lines are whole vectors. Tiles that have a slot are kept there too, row by row.
+extern "C" __global__ void __launch_bounds__(WARPS * 32, MULTIPLY_BLOCKS)
+    multiply(const u8* __restrict__ payload, u64 nbytes, const real* __restrict__ other, i64 plane, i64 pitch,
+             real* __restrict__ products, real* __restrict__ squares, real factor, const int* __restrict__ slots,
+             real* __restrict__ kept, u32 magic, u32 kind, i64 n2, i64 n1, i64 n0, u32 t1, u32 t0, u32 tiles, u32 shift,
+             u32* __restrict__ flag) {
+    __shared__ __align__(16) real planes[2][LINES * PITCH];
+    __shared__ __align__(8) u8 all_widths[WARPS][ROWS];
+    constexpr int APART = SECTOR, EACH_THREAD = LINES / APART;  // lines of the thread block, and of one thread
+    const Payload given{payload, nbytes, magic, kind, tiles, shift, flag};
+    const Shape shape = whole_shape(n2, n1, n0, t1, t0);
+    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+    const u32 across = (t0 + WARPS - 1) / WARPS, row = blockIdx.x / across, layer = row / t1;
+    const u32 tx = (blockIdx.x - row * across) * WARPS, tile = row * t0 + tx + warp;
+    const i64 z = (i64)layer * 8, y = (i64)(row - layer * t1) * 16, x = (i64)tx * 16;
+    const int width = part_of(n0 - x, WIDE), height = part_of(n1 - y, LINES), depth = part_of(n2 - z, SIDE);
+    const bool here = tx + warp < t0;
+    u8* widths = all_widths[warp];
+    const Brick b = brick(here ? tile : 0, lane, shape);
+    const Opened opened = here ? open_tile(given, shape, tile, b.values, lane, widths) : Opened{NOTHING, nullptr, 0, 0};
+    Sides sides(opened, b, widths, lane);
+    const int slot = here && slots ? slots[tile] : -1;
+    real* keep = kept + (i64)slot * ROWS * 32 + lane;
+    real* mine = planes[0] + lane / 16 * PITCH + warp * 16 + lane % 16;
+
+    const int line = threadIdx.x / (WIDE / EACH), at = threadIdx.x % (WIDE / EACH) * EACH;
+    const int lines = at < width ? height - line : 0;
+    const real* from = planes[0] + slot_of(line) * PITCH + at;
+    i64 there = (z * n1 + y + line) * n0 + x + at, beside = z * plane + (y + line) * pitch + x + at;
+#pragma unroll 1
+    for (int i = 0; i < depth; ++i) {
+        // What the values meet is on its way while they are decoded.
+        Vector q[EACH_THREAD], product[EACH_THREAD], square[EACH_THREAD];
+#pragma unroll
+        for (int k = 0; k < EACH_THREAD; ++k) {
+            if (k * APART < lines) {
+                q[k] = *(const Vector*)(other + beside + k * APART * pitch);
+                product[k] = *(const Vector*)(products + there + k * APART * n0);
+                square[k] = *(const Vector*)(squares + there + k * APART * n0);
+            }
+        }
+        const int offset = (i & 1) * LINES * PITCH;
+        sides.give(i, lane, [&](int j, real value) {
+            mine[offset + slot_of(j) * PITCH] = value;
+            if (slot >= 0) keep[(i * SIDE + j) * 32] = value;
+        });
+        __syncthreads();
+#pragma unroll
+        for (int k = 0; k < EACH_THREAD; ++k) {
+            if (k * APART < lines) {
+                const Vector v = *(const Vector*)(from + offset + slot_of(k * APART) * PITCH);
+#pragma unroll
+                for (int each = 0; each < EACH; ++each) {
+                    const real scaled = factor * v.x[each];
+                    product[k].x[each] = fused(scaled, q[k].x[each], product[k].x[each]);
+                    square[k].x[each] = fused(scaled, v.x[each], square[k].x[each]);
+                }
+                *(Vector*)(products + there + k * APART * n0) = product[k];
+                *(Vector*)(squares + there + k * APART * n0) = square[k];
+            }
+        }
+        there += n1 * n0, beside += plane;
+    }
 }
 #endif

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded import numbers
+from forebay.codec.bounded import multiplying, numbers
 from forebay.codec.bounded.format import Tiling, tiling_of
+from forebay.codec.bounded.multiplying import VECTOR, pitches
 from forebay.codec.bounded.weight import Weight
-from forebay.codec.codec import Codec
+from forebay.codec.codec import Codec, Meeting
 from forebay.errors import CodecError
 from forebay.processors import processors
 
@@ -104,6 +105,10 @@ class Bounded(Codec):
             return False
         tiling = self._cut(shape, dtype)
         return tiling.rank == len(shape) and tiling.extents[-tiling.rank :] == shape
+
+    def multiplies(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Tell whether arrays are volumes as they are, whose lines are whole vectors of 16 bytes."""
+        return len(shape) == 3 and self.reads_windows(shape, dtype) and shape[2] * dtype.itemsize % VECTOR == 0
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return the bytes of the array's reals, where those are not the array itself, and of a weight's exponents."""
@@ -226,6 +231,21 @@ class Bounded(Codec):
             args = (payload, payload.nbytes, reals, *about)
             module_of(self.source, reals.dtype, tiling.rank).launch(*decoder(reals.pointer, tiling), args, stream)
 
+    def kept_tiles(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], places: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int32], NDArray[np.uint32], int]:
+        """Return where tiles that hold places are kept, and each of their values."""
+        return multiplying.kept_tiles(self._tiling(shape, dtype), places)
+
+    def multiply_device(self, payload: "View", meeting: Meeting, stream: "Stream") -> None:
+        """Enqueue the kernel that decodes and adds at once."""
+        if not self.multiplies(meeting.other.shape, meeting.other.dtype):
+            raise CodecError(f"{self.name} does not multiply arrays like these: decode the encoding")
+        check_alignment(payload)
+        tiling = self._tiling(meeting.other.shape, meeting.other.dtype)
+        module = module_of(self.source, meeting.other.dtype, tiling.rank)
+        module.launch("multiply", *side_by_side(tiling), multiplying.arguments(payload, meeting, tiling), stream)
+
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""
         return self._host().canonical(payload, self._tiling(shape, dtype))  # type: ignore[no-any-return]
@@ -294,22 +314,17 @@ def decoder(pointer: int, tiling: Tiling) -> tuple[str, int, int]:
     beginnings = pointer | tiling.extents[2] * tiling.itemsize
     if tiling.rank < 3 or beginnings % SECTOR == 0:
         return "decode", *_grid(tiling)
+    return "decode_shifted" if beginnings % VECTOR else "decode_straight", *side_by_side(tiling)
+
+
+def side_by_side(tiling: Tiling) -> tuple[int, int]:
+    """Return the same of a grid in which the tiles of a thread block lie side by side."""
     slow, middle, fast = tiling.counts
-    thread_blocks = slow * middle * -(-fast // WARPS[tiling.rank])
-    return "decode_shifted" if beginnings % 16 else "decode_straight", thread_blocks, 32 * WARPS[tiling.rank]
+    return slow * middle * -(-fast // WARPS[tiling.rank]), 32 * WARPS[tiling.rank]
 
 
 def _parts_at(out: "View", tiling: Tiling) -> int:
     return -(-(out.pointer + tiling.start) // 8) * 8
-
-
-def pitches(array: "View", tiling: Tiling) -> tuple[int, int]:
-    """Return the values from one plane to the next, and from one line to the next."""
-    _, n1, n0 = tiling.extents
-    if array.strides is None:
-        return n1 * n0, n0
-    plane, line = (0, *array.strides)[-3:-1]
-    return plane // tiling.itemsize, line // tiling.itemsize
 
 
 def check_alignment(encoding: "View") -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from forebay.codec.bounded import numbers
-from forebay.codec.bounded.codec import Bounded, check_alignment, module_of, pitches, reals_device
+from forebay.codec.bounded.codec import Bounded, check_alignment, module_of, reals_device
 from forebay.codec.bounded.format import Tiling
+from forebay.codec.bounded.multiplying import pitches
 from forebay.codec.dense.format import THREADS, DenseTiling, tiling_of
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class Dense(Bounded):
     word = "dense"
     source = Path(__file__).parent / "dense.cu"
     _pool: "DevicePool | None" = None
+
+    def multiplies(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
+        """Return False: grids are decoded one after the other."""
+        return False
 
     def scratch_bytes(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
         """Return what `Bounded` takes, and the bytes of the grids above the array."""

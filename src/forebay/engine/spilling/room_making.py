@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from forebay.codec import Encoded
 from forebay.engine.executor import Callbacks, Executor, Slot
 from forebay.engine.layout import Layout
 from forebay.engine.spilling.rooms import Rooms, SnapshotCoding
@@ -70,6 +71,7 @@ class RoomMaking(Executor):
         """bytes of each tier that snapshots and staging may take"""
         self._grown: list[list[tuple[int, Region]]] = [[] for _ in tiers]  # further memory, by its offset
         self._fresh: tuple[SnapshotKind, int, Callable[[], Sequence[int]]] | None = None  # whose size is not known yet
+        self._handed: list[Encoded] = []  # the record that is handed to backward next, where it is as it is kept
         self._later: list[Store | Evict] = []  # what the plan does with it meanwhile
         self._saved = self._packed = 0  # bytes of all snapshots, and of those that were moved together
         self._generation = 0  # lossy encodings between the exact state and the working one
@@ -161,9 +163,23 @@ class RoomMaking(Executor):
         if self.callbacks.keeps or kind is not self.kind:
             self._generation = self._generation_of[step + kind.shift]
         arrived = [Wait("restore: its snapshot has arrived", slot.ready)]
+        if kind is self.kind and self.callbacks.hands_encoded(step) and slot.nbytes <= kind.working.nbytes:
+            # Where it would be decoded, nothing else comes before backward has read it.
+            place = kind.working.cut(0, slot.nbytes)
+            slot.reads.append(self.machine.copies("compute", "restore", step, [(place, slot.region)], arrived))
+            self._handed = kind.packing.encoded(place, slot.extents)
+            return self._handed
         coded = kind.packing.coded(kind.packing.arrays_in(kind.working), slot.region, slot.extents)
         slot.reads.append(self.machine.decode("compute", step, coded, arrived))
         return self._lent(kind.working, kind.layout, self.callbacks.keeps or kind is not self.kind)
+
+    def _backward(self, needed: Any, step: int) -> None:
+        leaves, self._handed = self._handed, []
+        if not leaves:
+            super()._backward(needed, step)
+        else:
+            with self.machine.timed("backward", step):
+                self.callbacks.encoded(leaves, step)
 
     def _drop(self, step: int) -> None:
         self._settle()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.codec import Codec
 from forebay.wave.acoustic.cpu_layers import LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
@@ -254,6 +255,10 @@ class CpuKernels:
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
         return p[(..., *self.window)]
+
+    def meets_encoded(self, codec: Codec) -> bool:
+        """Return False: records are decoded."""
+        return False
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
         """Add p q to an image and p p to its illumination."""

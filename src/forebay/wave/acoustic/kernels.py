@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from forebay.codec import Codec
 from forebay.errors import WaveError
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.arrays import computable
@@ -40,6 +41,9 @@ class AcousticKernels(PressureKernels, Protocol):
         self, p: Any, p_old: Any, squared: Any, weights: Any, layers: AcousticLayers, pml: Any, back: bool = False
     ) -> None:
         """Step once, or once back: `p_old` becomes the newer field, `pml` what layers know after the step."""
+
+    def meets_encoded(self, codec: Codec) -> bool:
+        """Tell whether images are made of records that a codec has encoded, as they are kept."""
 
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface."""

@@ -29,7 +29,8 @@ extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict
 
 // Send values into a field and hear another one, side by side: the first `sending` thread blocks have a thread for each
 // cell that is touched, the others a warp for each point that hears. What is sent also goes into the mirror of a free
-// surface and, where there is one, into the image that the step has made of the field before.
+// surface and, where there is one, into the image that the step has made of the field before. Where there are `places`,
+// what is seen at a cell is at one of them, not where the cell is in the image.
 extern "C" __global__ void points(float* __restrict__ field, const u32* __restrict__ touched,
                                   const u32* __restrict__ shares, const u32* __restrict__ sharers,
                                   const float* __restrict__ share_weights, const float* __restrict__ values,
@@ -37,7 +38,7 @@ extern "C" __global__ void points(float* __restrict__ field, const u32* __restri
                                   const float* __restrict__ heard, const u32* __restrict__ starts,
                                   const u32* __restrict__ near, const float* __restrict__ weights,
                                   float* __restrict__ out, int count, const float* __restrict__ seen,
-                                  float* __restrict__ image, float factor, int planes, int rows, int words,
+                                  const u32* __restrict__ places, float* __restrict__ image, float factor, int planes, int rows, int words,
                                   int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
                                   int seen_words) {
     if (static_cast<int>(blockIdx.x) < sending) {
@@ -59,7 +60,7 @@ extern "C" __global__ void points(float* __restrict__ field, const u32* __restri
             const int row = cell % plane / (4 * words), word = cell / 4 % words;
             if (window.covers(row, word) && window.reaches(z)) {
                 const i64 at = 4 * (shot_of(shot) * seen_planes * seen_words + window.place(z, row, word)) + cell % 4;
-                image[at] = fmaf(factor * seen[at], after - before, image[at]);
+                image[at] = fmaf(factor * seen[places ? places[number] : at], after - before, image[at]);
             }
         }
         return;

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from forebay.codec import Codec
 from forebay.errors import WaveError
 from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
@@ -195,6 +196,10 @@ class Acoustic(PressureWaves):
     ) -> State:
         """Take the adjoint's state back through steps; make an image of the last one, or add to a gradient's total."""
         return dict(self.kernels.run_back(self, state, senders, sent, steps, image, sensing))
+
+    def meets_encoded(self, codec: Codec) -> bool:
+        """Tell whether `add_image` takes records that a codec has encoded, as they are kept."""
+        return self.kernels.meets_encoded(codec)
 
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Return how much of what the velocity multiplies a change of the model scatters."""

@@ -7,6 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from forebay.codec import Encoded
+from forebay.codec.codec import Meeting
+
 SOURCES = Path(__file__).parent
 """Where the CUDA sources of all waves are."""
 
@@ -52,6 +55,12 @@ class Device:
     def host(self, array: Any) -> Any:
         """Copy an array to the host, in the order of the stream."""
         return self.arrays.asnumpy(array)
+
+    def multiply(self, encoded: Encoded, meeting: Meeting) -> None:
+        """Enqueue what an encoding adds to sums."""
+        from forebay.codec.device import callers_stream, start
+
+        encoded.codec.multiply_device(start(encoded.payload, encoded.nbytes), meeting, callers_stream())
 
     def launch(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: int, stream: Any, shared: int = 0
