@@ -17,10 +17,9 @@ from forebay.machine.machine import Wait
 from forebay.machine.region import Region
 from forebay.machine.slabs import SlabHeap
 from forebay.machine.virtual import VirtualMachine
-from forebay.torch import fit, offload, release
+from forebay.torch import fit, keeper, offload, release
 from forebay.torch.fitting import device_tools
 from forebay.torch.mover import Mover, new_storage, weakly
-from forebay.torch.offloading import keeper
 
 WAITS = ["collect: copied", "down: piece free", "end: copied", "leave: copied", "open: arrived", "up: stored"]
 """The names of the waits that order the copies of tensors."""

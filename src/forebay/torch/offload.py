@@ -13,8 +13,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
+from forebay.torch.keeper import Keeper, unpack
 from forebay.torch.mover import budget_of
-from forebay.torch.offloading.keeper import Keeper, unpack
 from forebay.torch.saved_tensors import KeptTensor, StoredTensor, keep
 from forebay.units import Budget, to_bytes
 

@@ -251,7 +251,6 @@ def test_without_gradients_nothing_is_done():
         found = model(x)
     plain, _ = problem(Transformer)
     assert torch.equal(found, plain.eval()(x))
-    assert _of(model).session._iteration is None
     with pytest.raises(PlanError, match="no plan has been made yet"):
         plan_of(model)
 

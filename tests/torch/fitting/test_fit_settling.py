@@ -5,12 +5,14 @@ from collections import Counter
 import pytest
 import torch
 from tests.torch.clocked import NAMES, Clock, Net, wait_for_copies
-from tests.torch.models import AMPLE, MLP
+from tests.torch.models import AMPLE, MLP, equal, pair
 from tests.torch.models import deterministic as deterministic
+from tests.torch.models import step as train
 from torch import nn
 
 from forebay import Budget
 from forebay.torch import fit, plan_of
+from forebay.torch.fitting import device_tools
 from forebay.torch.fitting.planning import SETTLED_AFTER
 from forebay.torch.gauge import HostGauge
 
@@ -243,3 +245,22 @@ def test_with_blocks_left_out_in_every_step_a_plan_stays_by_step_eight_too(clock
     for _ in range(20):
         step(model, clock, 64)
     assert not marks
+
+
+def test_moments_are_compared_on_the_device_that_they_were_taken_on(monkeypatch):
+    class Elsewhere(HostGauge):
+        """Is of another device in every iteration, as if the model moved."""
+
+        def mark(self):
+            return self, super().mark()
+
+        def seconds(self, start, end):
+            assert start[0] is end[0] is self
+            return end[1] - start[1]
+
+    monkeypatch.setattr(device_tools, "gauge_for", lambda device: Elsewhere(torch.device("cpu", 1)))
+    model, plain = pair(MLP)
+    fit(model, AMPLE)
+    for _ in range(4):
+        x = torch.randn(32, 8)
+        assert equal(train(model, x), train(plain, x))

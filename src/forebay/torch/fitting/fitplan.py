@@ -1,6 +1,6 @@
 """The plan of a fitted model: what happens to each block, what that should cost, and why."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -141,9 +141,9 @@ def numbered(names: Iterable[str]) -> list[str]:
 
 
 def _grouped(picks: tuple[BlockChoice, ...]) -> dict[str, list[int]]:
-    grouped: dict[str, list[int]] = {}
+    grouped = defaultdict[str, list[int]](list)
     for number, pick in enumerate(picks):
-        grouped.setdefault(pick.name, []).append(number)
+        grouped[pick.name].append(number)
     return grouped
 
 
@@ -155,10 +155,6 @@ def _numbers(positions: list[int]) -> str:
     >>> _numbers([0, 1, 2, 5])
     'blocks 0-2, 5'
     """
-    runs: list[list[int]] = []
-    for position in positions:
-        if runs and runs[-1][-1] == position - 1:
-            runs[-1].append(position)
-        else:
-            runs.append([position])
+    apart = [position - place for place, position in enumerate(positions)]  # the same along a run
+    runs = [[p for p, each in zip(positions, apart, strict=True) if each == one] for one in dict.fromkeys(apart)]
     return "blocks " + ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)

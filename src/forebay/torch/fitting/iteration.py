@@ -1,7 +1,7 @@
 """One iteration of a fitted model: what it follows, what was observed of it, and what its profile learns from it."""
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
@@ -40,12 +40,12 @@ class ModelCall(NamedTuple):
 class Beginning(NamedTuple):
     """What there was when an iteration began."""
 
+    gauge: HostGauge
+    """of the device that it computes on"""
     base: int
     """bytes of the device before its first block"""
     most: int
     """bytes that the device had held at most, where that is to be compared; else 0"""
-    anew: int
-    """how often its profile was to be measured anew"""
     ahead: Span
     """from its first moment to its last, what the model did ahead of its blocks, where it is timed"""
     start: Any
@@ -75,13 +75,10 @@ class Iteration:
     """One forward and its backward."""
 
     key: IterationKey
+    followed: IterationKey
+    """that of the profile, which may be one of larger shapes"""
     profile: Profile
-    plan: FitPlan | None
-    """None where every block is recomputed and looked into"""
-    expected: Sequence[MeasuredBlock]
-    """what was measured of the blocks of the plan"""
-    own: bool
-    """whether the profile is of its shapes, and not of larger ones"""
+    """as it was when the iteration began"""
     called: bool
     """whether a call of the model began it, and not one of a block"""
     began: Beginning
@@ -92,6 +89,21 @@ class Iteration:
     """which blocks of the plan these are; None for those that were not measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
+
+    @property
+    def plan(self) -> FitPlan | None:
+        """What it follows; None where every block is recomputed and looked into."""
+        return self.profile.plan
+
+    @property
+    def expected(self) -> Sequence[MeasuredBlock]:
+        """What was measured of the blocks of the plan."""
+        return self.profile.blocks
+
+    @property
+    def own(self) -> bool:
+        """Whether the profile is of its shapes, and not of larger ones."""
+        return self.followed is self.key
 
     @property
     def alive(self) -> bool:
@@ -129,9 +141,9 @@ class Iteration:
                 return place
         return None
 
-    def mark(self, gauge: HostGauge, record: BlockRecord | None) -> None:
+    def mark(self, record: BlockRecord | None) -> None:
         """Let the backward of one block end and that of another begin; of none at the end of a backward pass."""
-        marks = self.progress.marks
+        marks, gauge = self.progress.marks, self.began.gauge
         if marks is None:
             return
         ended = marks[-1][0] if marks else None
@@ -154,32 +166,33 @@ def within(signature: Signature, larger: Signature) -> bool:
     )
 
 
-def learn(iteration: Iteration, gauge: HostGauge, refused: Container[int], base: int, budget: int) -> None:
+def learn(iteration: Iteration, profile: Profile, refused: Container[int], base: int, budget: int) -> Profile:
     """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
-    profile, began, marks = iteration.profile, iteration.began, iteration.progress.marks or []
+    began, gauge, marks = iteration.began, iteration.began.gauge, iteration.progress.marks or []
     ends = [moment for record, moment in marks if record is None]
     if not ends:
-        return
+        return profile
     iteration.progress.marks = None
-    if profile.anew != began.anew:
-        return  # this was to be measured anew while that one was under way
+    if profile.anew != iteration.profile.anew:
+        return profile  # this was to be measured anew while that one was under way
     seconds = gauge.seconds(*began.ahead) + gauge.seconds(began.start, ends[-1])
     if iteration.plan is not None:
-        if profile.measured is not None and iteration.as_planned and len(ends) == profile.measured.passes:
-            profile.time(iteration.plan, seconds)
-    elif profile.phase is FitPhase.MEASURE:
-        for (record, start), (_, end) in pairwise(marks):
-            if record is not None:
-                record.log["backward"].append((start, end))
-        logs = [record.log for record in iteration.records]
-        inside = total_seconds(gauge, (span for log in logs for span in (*log["forward"], *log["backward"])))
-        blocks = measured_blocks(iteration.records, refused, gauge)
-        profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), began.base, len(ends)))
-        profile.plan_base = max(base, began.base)
-        if profile.together is None:
-            # The budget without what others have taken since, as the states of an optimizer.
-            together = groups(profile.blocks, budget - max(0, base - began.base))
-            if together:
-                profile.measure_anew()  # they have to be measured as such
-                profile.measured = None
-            profile.together = together
+        timely = profile.measured is not None and len(ends) == profile.measured.passes
+        return profile.time(iteration.plan, seconds) if timely and iteration.as_planned else profile
+    if profile.phase is not FitPhase.MEASURE:
+        return profile
+    for (record, start), (_, end) in pairwise(marks):
+        if record is not None:
+            record.log["backward"].append((start, end))
+    logs = [record.log for record in iteration.records]
+    inside = total_seconds(gauge, (span for log in logs for span in (*log["forward"], *log["backward"])))
+    blocks = measured_blocks(iteration.records, refused, gauge)
+    profile = profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), began.base, len(ends)))
+    profile = replace(profile, plan_base=max(base, began.base))
+    if profile.together is not None:
+        return profile
+    # The budget without what others have taken since, as the states of an optimizer.
+    together = groups(profile.blocks, budget - max(0, base - began.base))
+    if together:
+        profile = profile.measure_anew(forget=True)  # they have to be measured as such
+    return replace(profile, together=together)

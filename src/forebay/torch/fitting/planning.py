@@ -50,54 +50,44 @@ class FitPlanner:
     room: SlabHeap
     """of the host, which a plan may need more of"""
 
-    def advance(self, profile: Profile, base: int) -> None:
+    def advance(self, profile: Profile, base: int) -> Profile:
         """Have the iteration that begins follow the plan that is due, with so many bytes of the device in use."""
         if profile.phase is FitPhase.MEASURE:
-            return
-        assert profile.measured is not None
+            return profile
         grown = base > profile.plan_base + GROWTH
         if grown:
-            profile.plan_base = base
+            profile = replace(profile, plan_base=base)
         try:
-            plan = self._due(profile, grown)
+            return self._due(profile, grown)
         except BudgetError:
             if not profile.together:
-                profile.plan = None  # whoever goes on after that is told again
-                if len({block.module for block in profile.blocks}) < len(profile.blocks):
-                    profile.measure_anew()  # it may have been several forward passes, of which nobody told
-                    profile.measured = None
                 raise
-            profile.measure_anew()  # they may fit one by one
-            profile.measured, profile.together = None, {}
-            return
-        if plan is not None:
-            self._follow(profile, plan)
+            return replace(profile.measure_anew(forget=True), together={})  # they may fit one by one
 
-    def _due(self, profile: Profile, grown: bool) -> FitPlan | None:
-        """Return the plan that is to be followed from now on; None where it is the one that there is."""
+    def _due(self, profile: Profile, grown: bool) -> Profile:
         plan = profile.plan
-        if profile.phase is FitPhase.STAY or (plan is not None and grown):
-            if plan is not None and not grown:
-                return None
-            again = plan and self._again(profile, plan.names)
-            if again is None and plan is not None and plan.names == tuple(self.given.values()):
+        if plan is not None and grown:
+            again = self._again(profile, plan.names)
+            if again is None and plan.names == tuple(self.given.values()):
                 self._warn_of_given()
-            return again or self._fastest_run(profile) or self._fastest(profile)
+            return self._follow(profile, again or self._fastest_run(profile) or self._fastest(profile))
+        if profile.phase is FitPhase.STAY:
+            return profile if plan is not None else self._settled(profile)
         if plan is None and not profile.runs and self.given:
             given = self._given(profile)
             if given is not None:
-                profile.phase = FitPhase.STAY
-                return given
+                return self._follow(replace(profile, phase=FitPhase.STAY), given)
         if profile.tried >= MOST_PLANS * STEPS_EACH:
             return self._settled(profile)
         if plan is not None and not profile.runs.get(plan.names):
-            return None
-        return self._candidate(profile) or self._settled(profile)
+            return profile
+        candidate = self._candidate(profile)
+        return self._settled(profile) if candidate is None else self._follow(profile, candidate)
 
-    def _settled(self, profile: Profile) -> FitPlan:
-        """Return the plan that stays from now on."""
-        profile.phase = FitPhase.STAY
-        return self._fastest_run(profile) or profile.plan or self._fastest(profile)
+    def _settled(self, profile: Profile) -> Profile:
+        """Have the fastest plan stay from now on."""
+        plan = self._fastest_run(profile) or profile.plan or self._fastest(profile)
+        return self._follow(replace(profile, phase=FitPhase.STAY), plan)
 
     def _candidate(self, profile: Profile) -> FitPlan | None:
         """Return the plan to be tried next; None where enough were."""
@@ -110,24 +100,27 @@ class FitPlanner:
                     return plan
         return None
 
-    def _follow(self, profile: Profile, plan: FitPlan) -> None:
+    def _follow(self, profile: Profile, plan: FitPlan) -> Profile:
         """Have iterations follow a plan from now on."""
-        profile.plan, profile.begun = plan, 0
-        if profile.phase is FitPhase.TRY:
-            profile.runs.setdefault(plan.names, [])
         moved, room = plan.foreseen.moved, self.room
         if moved + moved // 16 > room.nbytes:  # one slab for all of it; pieces that do not fit together take others
             room.reserve(min(moved + moved // 16, room.budget) - room.nbytes)
+        runs = {plan.names: (), **profile.runs} if profile.phase is FitPhase.TRY else profile.runs
+        return replace(profile, plan=plan, begun=0, runs=runs)
 
-    def current(self, profile: Profile) -> FitPlan | None:
+    def current(self, profile: Profile, base: int) -> tuple[Profile, FitPlan | None]:
         """Return the plan that is followed, with the times that were read last; that stays, where enough were tried."""
         if profile.plan is None:
-            return None
-        if profile.phase is FitPhase.TRY and len(profile.runs) == MOST_PLANS and profile.runs.get(profile.plan.names):
-            self._follow(profile, self._settled(profile))
-        plan = self._again(profile, profile.plan.names) or profile.plan
+            profile = self.advance(profile, base)
+        plan, enough = profile.plan, profile.phase is FitPhase.TRY and len(profile.runs) == MOST_PLANS
+        if plan is not None and enough and profile.runs.get(plan.names):
+            profile = self._settled(profile)
+            plan = profile.plan
+        if plan is None:
+            return profile, None
+        plan = self._again(profile, plan.names) or plan
         runs = profile.runs.get(plan.names)
-        return replace(plan, measured=runs[-1]) if runs else plan
+        return profile, replace(plan, measured=runs[-1]) if runs else plan
 
     # The ways to a plan.
 

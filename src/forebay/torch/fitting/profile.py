@@ -1,6 +1,6 @@
 """What is known of iterations that begin alike: how far they are, what was measured, and the plans that were run."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -39,15 +39,15 @@ class MeasuredStep:
         return replace(self, blocks=blocks, outside=factor * self.outside, paced=True)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Profile:
-    """What is known of iterations that begin alike."""
+    """What is known of iterations that begin alike; what is learned makes another."""
 
     phase: FitPhase = FitPhase.MEASURE
     measured: MeasuredStep | None = None
-    runs: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    runs: Mapping[tuple[str, ...], tuple[float, ...]] = field(default_factory=dict)
     """seconds of whole steps with the plans that were begun, by the names of their choices"""
-    above: set[tuple[str, ...]] = field(default_factory=set)
+    above: frozenset[tuple[str, ...]] = frozenset()
     """the names of the choices of plans that took more than the budget"""
     plan: FitPlan | None = None
     begun: int = 0
@@ -58,7 +58,7 @@ class Profile:
     """bytes of the device before the iteration that it was made for"""
     shortfall: int = 0
     """bytes that an iteration took above what its plan foresaw, at most"""
-    together: dict[int, tuple[int, ...]] | None = None
+    together: Mapping[int, tuple[int, ...]] | None = None
     """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
     strangers: int = 0
     """iterations in a row with blocks that were not measured"""
@@ -70,41 +70,54 @@ class Profile:
         """What was measured of each block."""
         return () if self.measured is None else self.measured.blocks
 
-    def time(self, plan: FitPlan, seconds: float) -> None:
+    def begin(self) -> "Profile":
+        """Count an iteration that begins."""
+        return replace(self, begun=self.begun + 1, tried=self.tried + (self.phase is FitPhase.TRY))
+
+    def time(self, plan: FitPlan, seconds: float) -> "Profile":
         """Take over the seconds of a step with a plan; where nothing moves, they tell how fast the device computes."""
-        self.runs.setdefault(plan.names, []).append(seconds)
-        if self.measured is not None and not self.measured.paced and not plan.foreseen.moved and plan.seconds:
-            self.measured = self.measured.at_pace(seconds / plan.seconds)
+        measured, runs = self.measured, {**self.runs, plan.names: (*self.runs.get(plan.names, ()), seconds)}
+        if measured is not None and not measured.paced and not plan.foreseen.moved and plan.seconds:
+            measured = measured.at_pace(seconds / plan.seconds)
+        return replace(self, runs=runs, measured=measured)
 
-    def measure_anew(self) -> None:
-        """Have the next iteration measured; what was measured before is compared with it."""
-        self.phase, self.plan, self.runs = FitPhase.MEASURE, None, {}
-        self.together, self.begun, self.strangers = None, 0, 0
-        self.anew += 1
+    def measure_anew(self, forget: bool = False) -> "Profile":
+        """Have the next iteration measured; what was measured before is compared with it, unless it is forgotten."""
+        return Profile(
+            measured=None if forget else self.measured,
+            above=self.above,
+            tried=self.tried,
+            plan_base=self.plan_base,
+            shortfall=self.shortfall,
+            anew=self.anew + 1,
+        )
 
-    def take(self, measured: MeasuredStep) -> None:
+    def take(self, measured: MeasuredStep) -> "Profile":
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""
-        if self.measured is None or not _left_out(measured.blocks, self.blocks):
-            self.measured = measured
-        self.phase = FitPhase.TRY
+        left_out = self.measured is not None and _left_out(measured.blocks, self.blocks)
+        return replace(self, measured=self.measured if left_out else measured, phase=FitPhase.TRY)
 
-    def meet(self, strangers: bool) -> None:
+    def meet(self, strangers: bool) -> "Profile":
         """Count an iteration that had blocks that were not measured; after two in a row, have the next one measured."""
-        self.strangers = self.strangers + 1 if strangers else 0
-        if self.strangers > 1 and self.anew < MOST_ANEW:
-            self.measure_anew()
+        count = self.strangers + 1 if strangers else 0
+        return self.measure_anew() if count > 1 and self.anew < MOST_ANEW else replace(self, strangers=count)
 
-    def meet_loss(self) -> None:
+    def meet_loss(self) -> "Profile":
         """Have the next iteration measured, where a loss needs a block that the measured one did not."""
-        if self.anew < MOST_ANEW:
-            self.measure_anew()
+        return self.measure_anew() if self.anew < MOST_ANEW else self
 
-    def weigh(self, plan: FitPlan, peak: int) -> None:
+    def weigh(self, plan: FitPlan, peak: int) -> "Profile":
         """Compare the bytes that an iteration took with its plan's; above the budget, have another plan made."""
-        self.shortfall = max(self.shortfall, peak - plan.foreseen.peak)
-        if peak > plan.budget["device"]:
-            self.above.add(plan.names)
-            self.plan = None
+        profile = replace(self, shortfall=max(self.shortfall, peak - plan.foreseen.peak))
+        if peak <= plan.budget["device"]:
+            return profile
+        return replace(profile, above=self.above | {plan.names}, plan=None)
+
+    def refuse(self) -> "Profile":
+        """Have whoever goes on after an error of the budget told again."""
+        if len({block.module for block in self.blocks}) < len(self.blocks):
+            return self.measure_anew(forget=True)  # it may have been several forward passes, of which nobody told
+        return replace(self, plan=None)
 
 
 def _left_out(blocks: Sequence[MeasuredBlock], others: Sequence[MeasuredBlock]) -> bool:

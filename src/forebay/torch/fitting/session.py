@@ -2,7 +2,8 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ from weakref import WeakValueDictionary
 import torch
 from torch import nn
 
+from forebay.errors import BudgetError
 from forebay.metrics import Metrics
 from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
 from forebay.torch.execution_context import default_saving
@@ -21,7 +23,7 @@ from forebay.torch.fitting.iteration import Beginning, Iteration, IterationKey, 
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
-from forebay.torch.fitting.profile import FitPhase
+from forebay.torch.fitting.profile import FitPhase, Profile
 from forebay.torch.fitting.record import BlockRecord, record_of, signature
 from forebay.torch.fitting.shapes import ShapeProfiles
 from forebay.torch.fitting.treatment import end_pass, hook_outputs, leave, reach, treat
@@ -57,10 +59,8 @@ class FittingSession:
         if iteration is None or tools is None:
             return None
         self._read_ended(iteration.began.base)
-        profile = iteration.profile
-        if profile.plan is None:
-            tools.planner.advance(profile, iteration.began.base)
-        plan = tools.planner.current(profile)
+        with self._refusing(iteration.followed) as profile:
+            self._profiles[iteration.followed], plan = tools.planner.current(profile, iteration.began.base)
         return None if plan is None else replace(plan, metrics=self.metrics)
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class FittingSession:
     def begin(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Take note that the model is called, and with what."""
         last = self._iteration
-        settled = last is not None and last.profile.phase is FitPhase.STAY
+        settled = last is not None and self._profiles[last.followed].phase is FitPhase.STAY
         timed = self._tools is not None and torch.is_grad_enabled() and not settled
         start = self._tools.gauge.mark() if timed and self._tools is not None else None
         self._call = ModelCall(True, signature(tensors_in((args, kwargs))), start)
@@ -174,9 +174,11 @@ class FittingSession:
         autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
         key = IterationKey(signature(tensors), autocast, flags, call.signature)
-        profile, own = self._profiles.find(key)
-        if own or profile.phase is FitPhase.STAY:
-            tools.planner.advance(profile, base)
+        followed = self._profiles.find(key)
+        own = followed is key
+        with self._refusing(followed) as profile:
+            if own or profile.phase is FitPhase.STAY:
+                profile = tools.planner.advance(profile, base)
         measuring = profile.plan is None
         timed = own and (measuring or (profile.phase is FitPhase.TRY and profile.begun > 0))
         if measuring:
@@ -186,11 +188,10 @@ class FittingSession:
         ahead = (start, start) if arrived is None else (call.start, arrived)
         watched = not measuring and (not own or profile.begun < STEPS_EACH)
         most = gauge.most() if watched else 0
-        profile.begun += own
-        profile.tried += own and profile.phase is FitPhase.TRY
+        self._profiles[followed] = profile = profile.begin() if own else profile
         progress = IterationProgress([] if timed else None)
-        began = Beginning(base, most, profile.anew, ahead, start)
-        iteration = Iteration(key, profile, profile.plan, profile.blocks, own, call.begins, began, progress)
+        began = Beginning(gauge, base, most, ahead, start)
+        iteration = Iteration(key, followed, profile, call.begins, began, progress)
         self._iteration, self._call = iteration, call._replace(begins=False, start=None)
         tools.store.restart()
         return iteration
@@ -200,10 +201,21 @@ class FittingSession:
         ended = [*self._unread, *([] if self._iteration is None else [self._iteration])]
         self._unread = []
         # Of several that one backward pass was for, the last.
-        last = {(id(iteration.profile), iteration.progress.task): iteration for iteration in ended}
-        for iteration in last.values():
+        last = {(iteration.followed, iteration.progress.task): iteration for iteration in ended}
+        for (key, _), iteration in last.items():
             assert self._tools is not None
-            learn(iteration, self._tools.gauge, self._refused, base, self._tools.planner.budget["device"])
+            budget = self._tools.planner.budget["device"]
+            self._profiles[key] = learn(iteration, self._profiles[key], self._refused, base, budget)
+
+    @contextmanager
+    def _refusing(self, key: IterationKey) -> Iterator[Profile]:
+        """Lend a profile to be planned for, and note in it that this has failed."""
+        profile = self._profiles[key]
+        try:
+            yield profile
+        except BudgetError:
+            self._profiles[key] = profile.refuse()
+            raise
 
     # Blocks of an iteration.
 
@@ -245,15 +257,22 @@ class FittingSession:
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
         if self._tools is not None:
-            reach(self._tools, iteration, number, lambda: self._end(iteration))
+            reach(self._tools, iteration, number, lambda: self._end(iteration), lambda: self._meet_loss(iteration))
+
+    def _meet_loss(self, iteration: Iteration) -> None:
+        self._profiles[iteration.key] = self._profiles[iteration.key].meet_loss()
 
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
             return
         if iteration.progress.marks is not None and iteration is not self._iteration and iteration not in self._unread:
             self._unread.append(iteration)
-        if end_pass(self._tools.gauge, iteration):
-            self._profiles.part(iteration.key)
+        most = end_pass(iteration)
+        if most and iteration.plan is not None:
+            if iteration.as_planned:
+                self._profiles[iteration.key] = self._profiles[iteration.key].weigh(iteration.plan, most)
+            elif not iteration.own and most > iteration.plan.budget["device"]:
+                self._profiles.part(iteration.key)
 
     def _carry_out(
         self,

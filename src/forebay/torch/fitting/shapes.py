@@ -23,19 +23,28 @@ class ShapeProfiles:
         self._profiles: dict[IterationKey, Profile] = {}
         self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
 
-    def find(self, key: IterationKey) -> tuple[Profile, bool]:
-        """Return the profile of iterations that begin like this one; or one of larger shapes, and False."""
+    def find(self, key: IterationKey) -> IterationKey:
+        """Return the key of the profile that iterations follow which begin like this one: this, or of larger shapes."""
         profile = self._profiles.pop(key, None)
         if profile is None:
             larger = self._larger(key)
             if larger is not None:
-                profile = self._profiles[larger] = self._profiles.pop(larger)
-                return profile, False
+                self._profiles[larger] = self._profiles.pop(larger)
+                return larger
             profile = Profile()
         self._profiles[key] = profile
         while len(self._profiles) > MOST_SHAPES:
             del self._profiles[next(iter(self._profiles))]
-        return profile, True
+        return key
+
+    def __getitem__(self, key: IterationKey) -> Profile:
+        """Return what is known by now, from the beginning where that is forgotten."""
+        return self._profiles.get(key) or Profile()
+
+    def __setitem__(self, key: IterationKey, profile: Profile) -> None:
+        """Take over what was learned, unless that profile is forgotten."""
+        if key in self._profiles:
+            self._profiles[key] = profile
 
     def _larger(self, key: IterationKey) -> IterationKey | None:
         """Find the least shapes that are planned for and no smaller than these, unless they shall have their own."""
@@ -62,7 +71,7 @@ class ShapeProfiles:
             return
         strangers = None in iteration.places
         if iteration.own:
-            iteration.profile.meet(strangers)
+            self[iteration.key] = self[iteration.key].meet(strangers)
         if strangers:
             self.groups.clear()  # blocks may have been replaced
 

@@ -12,7 +12,6 @@ from forebay.torch.compat import at_end_of_pass, graph_task
 from forebay.torch.fitting.choices import TREATMENTS, Treatment
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.gauge import HostGauge
 from forebay.torch.mover import bytes_by_storage, from_outside, storage_of
 from forebay.torch.replay.arguments import Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
@@ -94,8 +93,13 @@ def leave(store: TensorStore, iteration: Iteration, count: int) -> None:
         iteration.progress.gone += 1
 
 
-def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[], None]) -> None:
-    """Come to a block in a backward pass, at the end of which `end` is called."""
+def reach(
+    tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[], None], meet_loss: Callable[[], None]
+) -> None:
+    """Come to a block in a backward pass, at the end of which `end` is called.
+
+    `meet_loss` is called where the loss needs more blocks than the one that was measured.
+    """
     progress, plan, task = iteration.progress, iteration.plan, graph_task()
     if progress.task != task:
         progress.task, progress.below = task, len(iteration.expected)
@@ -104,13 +108,13 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
         return
     progress.turned[number] = task
     if plan is None:
-        iteration.mark(tools.gauge, iteration.records[number])
+        iteration.mark(iteration.records[number])
         return
     place = iteration.places[number]
     if place is None:
         return
     if iteration.own and not iteration.expected[place].needed:  # a loss that needs more than the one measured
-        iteration.profile.meet_loss()
+        meet_loss()
     for reached in range(progress.below - 1, place - 1, -1):
         leave(tools.store, iteration, plan.foreseen.leave[reached])
         for ahead in plan.foreseen.fetch[reached]:  # what was saved last first
@@ -119,18 +123,12 @@ def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[
     progress.below = min(progress.below, place)
 
 
-def end_pass(gauge: HostGauge, iteration: Iteration) -> bool:
-    """Mark the end of a backward pass, and compare the memory that the iteration took with its plan's.
-
-    Tells whether it took more than the budget, though its shapes are smaller than those that were planned for.
-    """
-    iteration.mark(gauge, None)
-    most = gauge.most() if iteration.began.most and iteration.plan is not None else 0
-    if iteration.plan is None or most <= iteration.began.most:  # it was no more than what others had taken before
-        return False
-    if iteration.as_planned:
-        iteration.profile.weigh(iteration.plan, most)
-    return not iteration.own and most > iteration.plan.budget["device"]
+def end_pass(iteration: Iteration) -> int:
+    """Mark the end of a backward pass; return the most bytes that the iteration took, where they are compared."""
+    iteration.mark(None)
+    before = iteration.began.most
+    most = iteration.began.gauge.most() if before and iteration.plan is not None else 0
+    return most if most > before else 0  # else it was no more than what others had taken before
 
 
 def hook_outputs(iteration: Iteration, inputs: list[torch.Tensor], output: Any, reached: Callable[[], None]) -> None:

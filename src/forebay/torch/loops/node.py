@@ -15,7 +15,7 @@ from forebay.torch.execution_context import Autocast, random_untouched
 from forebay.torch.loops.captured import CapturedState, StepSignature, buffers_of, check_buffers
 from forebay.torch.loops.decision import Decision
 from forebay.torch.loops.recording import share_memory
-from forebay.torch.loops.sweep import Notes, Sweep, WayBack
+from forebay.torch.loops.sweep import Notes, Sweep, way_back
 from forebay.torch.loops.trees import Params, Steps
 
 
@@ -103,9 +103,9 @@ class _Loop(torch.autograd.Function):
             else:
                 sweep, reversal = waiting
             with reversal:
-                back = WayBack(sweep, gradients[:count], gradients[count:])
-                result = reversal.backward(back.backward, call.progress)
-        own_gradients = [*back.of_state, *back.of_inputs, *back.of_params]
+                backward, found = way_back(sweep, gradients[:count], gradients[count:])
+                result = reversal.backward(backward, call.progress)
+        own_gradients = [*found.state, *found.inputs, *found.params]
         _hand_over(own_gradients)
         if call.report is not None:
             call.report(result)

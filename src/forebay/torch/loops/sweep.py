@@ -1,6 +1,6 @@
 """What the engine calls to run a loop forward and to differentiate it backwards, and what that leaves behind."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -142,55 +142,56 @@ class Sweep:
             notes.same[step] = same
 
 
-class WayBack:
-    """The backward callback of a reversal, and the gradients on the way."""
+@dataclass
+class Gradients:
+    """What has been computed on the way back."""
 
-    def __init__(self, sweep: Sweep, of_final: Sequence[Tensor | None], of_outputs: Sequence[Tensor | None]) -> None:
-        self._sweep, self._of_outputs = sweep, of_outputs
-        self._leaves = sweep.params.stand_ins()
-        self._arguments = sweep.params.build(self._leaves)
-        self.of_state: Sequence[Tensor | None] = of_final
-        """of the state that the sweep has come to; of the initial one in the end"""
-        self.of_params: Sequence[Tensor | None] = [None] * len(self._leaves)
-        self.of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in sweep.inputs]
+    state: Sequence[Tensor | None]
+    """of the state that the sweep has come to; of the initial one in the end"""
+    params: Sequence[Tensor | None]
+    inputs: Sequence[Tensor | None]
 
-    def backward(self, state: Sequence[Tensor], start: int) -> None:
+
+def way_back(
+    sweep: Sweep, of_final: Sequence[Tensor | None], of_all_outputs: Sequence[Tensor | None]
+) -> tuple[Callable[[Sequence[Tensor], int], None], Gradients]:
+    """Return the backward callback of a reversal, and the gradients that it changes."""
+    steps, notes, chunk, params = sweep.steps, sweep.notes, sweep.chunk, sweep.params.stand_ins()
+    arguments = sweep.params.build(params)
+    of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in sweep.inputs]
+    gradients = Gradients(of_final, [None] * len(params), of_inputs)
+
+    def backward(state: Sequence[Tensor], start: int) -> None:
         """Differentiate the steps of one recording."""
-        sweep, steps, notes, leaves = self._sweep, self._sweep.steps, self._sweep.notes, self._leaves
-        span = range(start, min(start + sweep.chunk, steps.count))
+        span = range(start, min(start + chunk, steps.count))
         if notes.draws:
             set_random_state(steps.form.device, notes.random[start])
+        before, values, twins = steps.form.unpack(state), notes.values[start], notes.twins.get(start)
         with sweep.autocast.replay_context():
             recorded = record(
-                steps,
-                steps.form.unpack(state),
-                notes.values[start],
-                span,
-                sweep.inputs,
-                leaves,
-                self._arguments,
-                in_place=notes.in_place,
-                twins=notes.twins.get(start),
+                steps, before, values, span, sweep.inputs, params, arguments, in_place=notes.in_place, twins=twins
             )
-        check_leaves((*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *leaves))
-        of_outputs = [[None if g is None else g[step] for g in self._of_outputs] for step in span]
+        check_leaves((*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *params))
+        of_outputs = [[None if g is None else g[step] for g in of_all_outputs] for step in span]
         if span.stop < steps.count:
             # These have arrived already, at the start of the steps after.
             for output, number in enumerate(notes.same.get(span.stop - 1, ())):
                 of_outputs[-1][output] = None if number >= 0 else of_outputs[-1][output]
         arrived = [
             (number, g[start - 1])
-            for number, g in zip(notes.same.get(start - 1, ()), self._of_outputs, strict=False)
+            for number, g in zip(notes.same.get(start - 1, ()), of_all_outputs, strict=False)
             if number >= 0 and g is not None
         ]
-        of_state, of_inputs, of_params = recorded.back(self.of_state, of_outputs, arrived, self.of_params)
+        of_state, of_slices, of_params = recorded.back(gradients.state, of_outputs, arrived, gradients.params)
         lent = {tensor.untyped_storage().data_ptr() for tensor in state}
-        self.of_state = [_own(gradient, lent) for gradient in of_state]
-        self.of_params = [_own(gradient, lent) for gradient in of_params]
-        for step, slices in zip(span, of_inputs, strict=True):
-            for whole, gradient in zip(self.of_inputs, slices, strict=True):
+        gradients.state = [_own(gradient, lent) for gradient in of_state]
+        gradients.params = [_own(gradient, lent) for gradient in of_params]
+        for step, slices in zip(span, of_slices, strict=True):
+            for whole, gradient in zip(gradients.inputs, slices, strict=True):
                 if whole is not None and gradient is not None:
                     whole[step].copy_(gradient)
+
+    return backward, gradients
 
 
 def _flat(groups: Sequence[Sequence[Tensor]]) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """The saved tensors of one device at one place in a program: their order is learned, and the last used ones move."""
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -14,7 +14,6 @@ from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
 from forebay.torch.compat import check_version, graph_task
 from forebay.torch.mover import mover_for
-from forebay.torch.offloading.order import fetch_order, to_move
 from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore, keep
 from forebay.units import Budget, to_text
 
@@ -237,6 +236,41 @@ class Keeper(TensorStore):
                 return False
             self.fetch(entry)
         return True
+
+
+def fetch_order(count: int, uses: Sequence[int]) -> list[int]:
+    """Sort the numbers of all that was saved by when they are first asked for.
+
+    What was never asked for, or is not known to have been, is taken to come in the reverse order of saving.
+
+    Examples
+    --------
+    >>> fetch_order(4, [3, 1, 3])
+    [3, 1, 2, 0]
+    """
+    asked = list(dict.fromkeys(uses))
+    placed = set(asked)
+    return asked + [number for number in reversed(range(count)) if number not in placed]
+
+
+def to_move(sizes: Sequence[int], order: Iterable[int], budget: int) -> frozenset[int]:
+    """Choose what has to leave the device so that the rest is within the budget: those asked for last.
+
+    Belady's rule; and as they are mostly those saved first, their copies have the longest time both ways.
+
+    Examples
+    --------
+    >>> sorted(to_move([4, 4, 4, 4], order=[3, 2, 1, 0], budget=9))
+    [0, 1]
+    """
+    excess = sum(sizes) - budget
+    moved = set()
+    for number in reversed(list(order)):
+        if excess <= 0:
+            break
+        moved.add(number)
+        excess -= sizes[number]
+    return frozenset(moved)
 
 
 _PLAIN, _STRIDED = torch.Tensor, torch.strided
