@@ -290,7 +290,7 @@ def presets():
 
 
 NUMBERS = {
-    choose: ("EFFORT", "LISTING", "MAKING", "TIGHTENING", "FIRST_LOOKS"),
+    choose: ("EFFORT", "LISTED", "LISTING", "LONG_LISTING", "MAKING", "TIGHTENING", "FIRST_LOOKS"),
     hierarchies: (
         *(
             "SHORT_LOOP",

@@ -26,9 +26,11 @@ from forebay.schedule.segmented import Segmented
 
 EFFORT = 3_000_000
 """Actions simulated at most where a run waits for its plan, or where a family is named and the loop is long."""
-LISTING, MAKING, TIGHTENING = 20_000, 3_000, 0.25
-"""Simulated actions that take as long as to list schedules on levels, in the shortest loop, and to make one of them;
-and the share of a schedule's actions that a tighter bound takes as long as."""
+LISTING, LONG_LISTING, MAKING, TIGHTENING = 20_000, 60_000, 3_000, 0.25
+"""Simulated actions that take as long as to list schedules on levels, in the shortest loop and in long ones, and to
+make one of them; and the share of a schedule's actions that a tighter bound takes as long as."""
+LISTED = 3
+"""How many times the effort to list schedules on levels must be left, to look at some of them and at others too."""
 
 FIRST_LOOKS = 3
 """Schedules on levels that are simulated first, by a guess of what they take: the others then need to be better."""
@@ -289,8 +291,8 @@ def entered(
         if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
             steps = schedules["states"][0].steps
             if (work, slots[0]) not in shared:
-                listing = LISTING + min(steps, SHORT_LOOP) ** 2
-                if search.spent + listing > search.effort:
+                listing = LISTING + steps**2 if steps <= SHORT_LOOP else LONG_LISTING
+                if search.spent + LISTED * listing > search.effort:
                     continue
                 search.spent += listing
                 room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))

@@ -26,7 +26,7 @@ logger = logging.getLogger("forebay.planner")
 
 MOST_LRU_STEPS = 4000
 """Of a loop whose schedule is looked for with the policy "lru": each candidate is run through action by action."""
-WAITING, LOOKING, LEAST_EFFORT = 0.1, 1.5e-6, 15_000
+WAITING, LOOKING, LEAST_EFFORT = 0.1, 1.5e-6, 50_000
 """The share of a loop's own seconds that a run waits for its plan, the seconds to simulate an action, and the actions
 that are simulated however short the loop."""
 MOST_STEPS = 10**9
@@ -94,7 +94,7 @@ def plan(
     hurry
         whether a run waits for the plan: the search then ends after about a tenth of what the steps of all reversals
         take, or after some seconds, with the best it has found, and leaves out schedules on levels where listing them
-        would take longer
+        would take much of that
 
     Examples
     --------
