@@ -153,17 +153,17 @@ def recipes_of(steps, links, slower=1.0, below=inf, slots=(4, 30, 200)):
     return [len(found), checksum([str(each) for each in found]), told, made, hierarchies.prices(steps, work, 2)]
 
 
-def searched(steps, slots, pin=0.0, levels=True, below=inf):
+def searched(steps, slots, pin=0.0, levels=True, below=inf, effort=inf):
     """What a search looks at before it ends: how much it simulates, and what it leaves, with which bounds."""
     work = Work(1.0, 1.5, 0.1, 0.2, 0.0, (3.0, 20.0)[: len(slots) - 1], (4.0, 25.0)[: len(slots) - 1])
     ways = [Setting("states", None, 1, work, slots, pin, "min")]
     ways += [Setting("records", "zfp:8", 1, replace(work, forward=1.25), slots, pin, "min")]
-    schedules, leader = {"states": list(candidates(steps)), "records": [StoreAll(steps)]}, Leader(below)
-    entries = list(entered(ways, schedules, leader, levels=levels, brief=False))
-    first = [len(entries), leader.effort, sum(entry.bound for entry in entries)]
+    schedules, leader = {"states": list(candidates(steps)), "records": [StoreAll(steps)]}, Leader(below, effort)
+    entries = list(entered(ways, schedules, leader, levels=levels))
+    first = [len(entries), leader.spent, sum(entry.bound for entry in entries)]
     heapify(entries)
-    look_at(entries, leader, schedules, limited=not levels)
-    left = [len(entries), leader.effort, sum(entry.bound for entry in entries), sum(entry.stage for entry in entries)]
+    look_at(entries, leader, schedules)
+    left = [len(entries), leader.spent, sum(entry.bound for entry in entries), sum(entry.stage for entry in entries)]
     best = [leader.best.seconds, str(leader.best.schedule)] if leader.best else None
     return [first, left, best, leader.limit, sorted(map(list, leader.alternatives.values()))]
 
@@ -290,7 +290,7 @@ def presets():
 
 
 NUMBERS = {
-    choose: ("EFFORT", "TIGHTENING", "FIRST_LOOKS"),
+    choose: ("EFFORT", "LISTED", "LISTING", "LONG_LISTING", "MAKING", "TIGHTENING", "FIRST_LOOKS"),
     hierarchies: (
         *(
             "SHORT_LOOP",
@@ -307,7 +307,7 @@ NUMBERS = {
     settings: ("HOST_SLOTS", "SMALL_BUDGET"),
     uneven: ("GROWTH",),
     blockwise: ("STARTS", "DIVISIONS", "PAIRS", "MOST"),
-    make: ("MOST_LRU_STEPS", "MOST_STEPS"),
+    make: ("MOST_LRU_STEPS", "MOST_STEPS", "WAITING", "LOOKING", "LEAST_EFFORT"),
 }
 """How thoroughly plans are looked for: each of these decides which plan is found for some loop."""
 
@@ -352,7 +352,7 @@ def cases():
         (50, (4, 20), {"levels": False}),
         (30, (2, 3, 20), {"pin": 0.1}),
         (60, (2, 9), {"below": 100.0}),
-        (700, (9, 40), {"levels": False, "pin": 0.01}),
+        (700, (9, 40), {"levels": False, "pin": 0.01, "effort": 400_000}),
         (25, (99,), {}),
     )
     for number, (steps, slots, options) in enumerate(searches):

@@ -24,10 +24,13 @@ from forebay.planner.simulate import BOUNDLESS, Prediction, Work, host_pace, sim
 from forebay.schedule import Hierarchical, Online, Schedule, TwoLevel
 from forebay.schedule.segmented import Segmented
 
-EFFORT = 100_000
-"""Movements that a search of a named family simulates, before it takes the best schedule found so far."""
-TIGHTENING = 50
-"""Movements that a tighter bound counts for."""
+EFFORT = 3_000_000
+"""Actions simulated at most where a run waits for its plan, or where a family is named and the loop is long."""
+LISTING, LONG_LISTING, MAKING, TIGHTENING = 20_000, 60_000, 3_000, 0.25
+"""Simulated actions that take as long as to list schedules on levels, in the shortest loop and in long ones, and to
+make one of them; and the share of a schedule's actions that a tighter bound takes as long as."""
+LISTED = 3
+"""How many times the effort to list schedules on levels must be left, to look at some of them and at others too."""
 
 FIRST_LOOKS = 3
 """Schedules on levels that are simulated first, by a guess of what they take: the others then need to be better."""
@@ -176,13 +179,19 @@ class Alternative(NamedTuple):
 
 
 class Leader:
-    """The best choice so far, and the best of each kind."""
+    """The best choice so far, and the best of each kind; found with an effort that is counted in simulated actions."""
 
-    def __init__(self, below: float) -> None:
-        self.below = below
+    def __init__(self, below: float, effort: float = inf) -> None:
+        self.below, self.effort = below, effort
         self.best: Choice | None = None
         self.alternatives: dict[str, Alternative] = {}
-        self.effort = 0
+        self.made: dict[tuple[Recipe, Work], Hierarchical | None] = {}  # settings share them
+        self.spent = 0.0
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether the effort is spent, and something found."""
+        return self.best is not None and self.spent >= self.effort
 
     @property
     def limit(self) -> float:
@@ -191,7 +200,8 @@ class Leader:
 
     def take(self, choice: Choice) -> None:
         """Compare a choice with the best so far."""
-        self.effort += choice.prediction.movements
+        if choice.schedule.peak_snapshots > choice.slots[0]:
+            self.spent += len(choice.schedule)
         if fits(choice):
             kind = kind_of(choice.schedule, choice.setting)
             if kind not in self.alternatives or choice.seconds < self.alternatives[kind].seconds:
@@ -199,6 +209,13 @@ class Leader:
                 self.alternatives[kind] = Alternative(name, choice.seconds, exact=True)
             if self.best is None or choice.seconds < self.best.seconds:
                 self.best = choice
+
+    def make(self, recipe: Recipe, steps: int, work: Work) -> Hierarchical | None:
+        """Make a schedule, once; None where it is not as estimated."""
+        if (recipe, work) not in self.made:
+            self.made[recipe, work] = recipe.make(steps, work)
+            self.spent += MAKING
+        return self.made[recipe, work]
 
 
 class Entry(NamedTuple):
@@ -217,24 +234,28 @@ def choose(
     below: float = inf,
     *,
     levels: bool = False,
-    brief: bool = False,
+    effort: float = inf,
 ) -> tuple[Choice | None, list[Alternative]]:
     """Find the choice of smallest predicted time, and what the best of each other kind takes, or takes at least.
 
-    Where nothing takes less than `below` seconds there may be no choice at all, which is found much sooner.
-
-    Parameters
-    ----------
-    settings
-        the ways to keep snapshots
-    schedules
-        the schedules to try for states, and for records
-    below
-        seconds of what is known already
-    levels, brief
-        whether schedules on levels with prices belong to the set, and whether they are left out to be done sooner
+    Where nothing takes less than `below` seconds there may be no choice at all, which is found much sooner. With
+    `levels`, schedules on levels with prices belong to the set beside the `schedules` for states and for records. After
+    an `effort` the best found so far is taken; where there are none, that of long loops is limited.
     """
-    search = Leader(below)
+    if not levels and any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed):
+        effort = min(effort, EFFORT)
+    search = Leader(below, effort)
+    look_through(settings, schedules, search, levels=levels)
+    best, alternatives = search.best, search.alternatives
+    if best is not None:
+        del alternatives[kind_of(best.schedule, best.setting)]
+    return best, sorted(alternatives.values(), key=lambda alternative: alternative.seconds)
+
+
+def look_through(
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool
+) -> None:
+    """Look for the best in all settings, those of fewer tiers first."""
     still = [
         (setting, schedule)
         for setting in sorted(settings, key=lambda setting: len(setting.slots))
@@ -245,20 +266,16 @@ def choose(
         search.take(evaluate(schedule, setting.slots, setting))
     for tiers in sorted({len(setting.slots) for setting in settings}):
         alike = [setting for setting in settings if len(setting.slots) == tiers]
-        entries = list(entered(alike, schedules, search, levels=levels, brief=brief))
+        entries = list(entered(alike, schedules, search, levels=levels))
         heapify(entries)
-        look_at(entries, search, schedules, limited=not levels)
+        look_at(entries, search, schedules)
         for entry in sorted(entries, key=lambda entry: entry[:2]):
             bounded = Alternative(describe(entry.schedule, entry.setting), entry.bound, exact=False)
             search.alternatives.setdefault(kind_of(entry.schedule, entry.setting), bounded)
-    best, alternatives = search.best, search.alternatives
-    if best is not None:
-        del alternatives[kind_of(best.schedule, best.setting)]
-    return best, sorted(alternatives.values(), key=lambda alternative: alternative.seconds)
 
 
 def entered(
-    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool, brief: bool
+    settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool
 ) -> Iterator[Entry]:
     """Yield what may be the best in some of the settings, each with its first bound."""
     order = count()
@@ -271,29 +288,28 @@ def entered(
             if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
                 bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
                 yield Entry(bound, next(order), 0, setting, schedule)
-        if levels and not brief and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
+        if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
             steps = schedules["states"][0].steps
             if (work, slots[0]) not in shared:
+                listing = LISTING + steps**2 if steps <= SHORT_LOOP else LONG_LISTING
+                if search.spent + LISTED * listing > search.effort:
+                    continue
+                search.spent += listing
                 room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))
-                shared[work, slots[0]] = recipes(steps, work, slots[0], room, search.limit)
+                shared[work, slots[0]] = recipes(steps, work, slots[0], room, search.limit, search.effort < inf)
             fitted = [recipe for recipe in shared[work, slots[0]] if recipe.snapshots <= sum(slots)]
-            for recipe in first_looked_at(steps, fitted, setting, search):
+            look_first(steps, fitted, setting, search)
+            for recipe in fitted:
                 yield Entry(recipe.least(steps, work, slots, setting.pin), next(order), 0, setting, recipe)
 
 
-def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segmented]], *, limited: bool) -> None:
+def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segmented]]) -> None:
     """Simulate what may be better than the best so far, smallest bound first; leave the others in the heap."""
     order = count(len(entries))
-    schedules_made: dict[Recipe, Hierarchical | None] = {}  # settings share them
-    limited = limited and any(schedule.steps > SHORT_LOOP for listed in schedules.values() for schedule in listed)
-    while entries and entries[0].bound < search.limit:
-        if limited and search.best is not None and search.effort > EFFORT:
-            return
+    while entries and entries[0].bound < search.limit and not search.exhausted:
         bound, _, stage, setting, schedule = heappop(entries)
         if isinstance(schedule, Recipe):
-            if schedule not in schedules_made:
-                schedules_made[schedule] = schedule.make(schedules[setting.keep][0].steps, setting.work)
-            made = schedules_made[schedule]
+            made = search.make(schedule, schedules[setting.keep][0].steps, setting.work)
             if made is not None:
                 bound = max(
                     bound, unmoved(made, setting.work, len(setting.slots)).seconds + least_pinning(made, setting)
@@ -301,21 +317,24 @@ def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segm
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif stage < len(TIGHTER) and schedule.peak_snapshots > setting.slots[0]:
             bound = max(bound, TIGHTER[stage](schedule, setting) + least_pinning(schedule, setting))
-            search.effort += TIGHTENING
+            search.spent += TIGHTENING * len(schedule)
             heappush(entries, Entry(bound, next(order), stage + 1, setting, schedule))
         else:
             search.take(evaluate(schedule, setting.slots, setting))
 
 
-def first_looked_at(steps: int, listed: list[Recipe], setting: Setting, search: Leader) -> list[Recipe]:
-    """Simulate the most promising schedules on levels of a short loop, and list those that may be better still."""
+def look_first(steps: int, listed: list[Recipe], setting: Setting, search: Leader) -> None:
+    """Simulate the most promising schedules on levels of a short loop, or where there is no effort for many."""
+    if steps > SHORT_LOOP and search.effort == inf:
+        return
     looked = 0
-    for recipe in sorted(listed, key=lambda recipe: recipe.guess(steps, setting.work)) if steps <= SHORT_LOOP else ():
-        schedule = recipe.make(steps, setting.work) if looked < FIRST_LOOKS else None
+    for recipe in sorted(listed, key=lambda recipe: recipe.guess(steps, setting.work)):
+        if looked == FIRST_LOOKS or search.exhausted:
+            return
+        schedule = search.make(recipe, steps, setting.work)
         if schedule is not None:
             search.take(evaluate(schedule, setting.slots, setting))
             looked += 1
-    return listed
 
 
 def kind_of(schedule: Schedule | Recipe, setting: Setting) -> str:

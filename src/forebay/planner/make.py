@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
-from forebay.planner.choose import POLICIES, Alternative, Setting, choose, evaluate, fits
+from forebay.planner.choose import EFFORT, POLICIES, Alternative, Setting, choose, evaluate, fits
 from forebay.planner.costs import Costs, assumed_costs, check_costs, check_number
 from forebay.planner.plan import Plan
 from forebay.planner.search.bounds import in_last_tier
@@ -26,8 +26,9 @@ logger = logging.getLogger("forebay.planner")
 
 MOST_LRU_STEPS = 4000
 """Of a loop whose schedule is looked for with the policy "lru": each candidate is run through action by action."""
-WORTH_SEARCHING = 0.3
-"""Seconds of a loop's own steps from which schedules on levels save more than the seconds that finding them takes."""
+WAITING, LOOKING, LEAST_EFFORT = 0.1, 1.5e-6, 50_000
+"""The share of a loop's own seconds that a run waits for its plan, the seconds to simulate an action, and the actions
+that are simulated however short the loop."""
 MOST_STEPS = 10**9
 """Calls of backward up to which a plan is found in seconds."""
 
@@ -91,8 +92,9 @@ def plan(
     encode_states
         whether codecs may encode states; False leaves them to records, where a bound is that of what backward sees
     hurry
-        whether a run waits for the plan: in a loop of up to 0.3 seconds, "auto" then leaves out schedules on levels,
-        which take longer to find than they save
+        whether a run waits for the plan: the search then ends after about a tenth of what the steps of all reversals
+        take, or after some seconds, with the best it has found, and leaves out schedules on levels where listing them
+        would take much of that
 
     Examples
     --------
@@ -145,10 +147,10 @@ def plan(
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:
-        brief = hurry and reversals * steps * (costs.forward + costs.backward) < WORTH_SEARCHING
-        name = str(schedule).strip().lower()
-        levels = name in ("auto", "hierarchical")
-        best, others = choose(roomy, tried, below, levels=levels, brief=brief and name == "auto")
+        levels = str(schedule).strip().lower() in ("auto", "hierarchical")
+        own_seconds = reversals * steps * (costs.forward + costs.backward)
+        effort = min(EFFORT, max(LEAST_EFFORT, own_seconds * WAITING / LOOKING)) if hurry else inf
+        best, others = choose(roomy, tried, below, levels=levels, effort=effort)
     schedules = tried if wanted is None else {"states": [wanted]}
     if best is None and (below == inf or _need(problem, codecs, schedules) is not None):
         _refuse(problem, codecs, schedules)

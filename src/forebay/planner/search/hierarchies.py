@@ -150,24 +150,24 @@ def spread(most: int, growth: float, dense: int = 24) -> list[int]:
     return sorted(numbers | {number for number in (most - 1, most) if number > 0})
 
 
-def prices(steps: int, work: Work, first: int) -> list[float]:
+def prices(steps: int, work: Work, first: int, hasty: bool = False) -> list[float]:
     """List the prices that are tried: shares of the steps that a snapshot's way down and up again takes."""
     trips = np.cumsum(np.add(work.up, work.down)) / work.forward
     shares: tuple[float, ...] = SHARES
     if steps > SHORT_LOOP:
-        shares += MORE_TIMES
+        shares += () if hasty else MORE_TIMES
     elif len(trips) == 1 and first <= FEW_FIRST:
         shares += MORE_SHARES
     shorter = [share * trip for trip in trips[:-1] for share in SHARES[1::2]] if steps <= SHORT_LOOP else []
     return list(dict.fromkeys(_rounded(price) for price in shorter + [share * trips[-1] for share in shares]))
 
 
-def recipes(steps: int, work: Work, device: int, room: int, below: float) -> list[Recipe]:
-    """List the schedules that fit into so many slots and may take less than `below` seconds.
+def recipes(steps: int, work: Work, device: int, room: int, below: float, hasty: bool = False) -> list[Recipe]:
+    """List the schedules that fit into so many slots and may take less than `below` seconds; a `hasty` list is shorter.
 
     Which of them there are does not depend on the slots of the device, nor on the room of all tiers.
     """
-    within = thoroughness(steps, work)
+    within = FEW if hasty and steps > SHORT_LOOP else thoroughness(steps, work)
     fewest = _fewest(steps, work, room, below)
     saves = [count for count in spread(min(steps, MOST_SAVES), within.saves, within.dense) if count < room]
     firsts = [
@@ -177,7 +177,7 @@ def recipes(steps: int, work: Work, device: int, room: int, below: float) -> lis
     ]
     if not firsts:
         return []
-    variants = [(first, price) for first in firsts for price in prices(steps, work, first)]
+    variants = [(first, price) for first in firsts for price in prices(steps, work, first, hasty)]
     if steps >= LONGEST:
         return _estimated(steps, work, variants, saves, range(fewest, room + 1), below)
     few, many = [count for count in saves if count <= MOST], [count for count in saves if count > MOST]
@@ -211,7 +211,8 @@ def _estimated(
     wanted[saves] = True
     wanted &= (sums >= totals.start) & (sums < totals.stop)
     # Where a visit is worth so much, a state of a binomial stretch is reached by half as many steps at least.
-    worth = min(MOST_WORTH, 2 * below / (steps * work.forward) + 2)
+    others = min(computed(work, steps, 0, saved) for saved in (0, steps))
+    worth = min(MOST_WORTH, 2 * (below - work.host.start - others) / (steps * work.forward) + 2)
     figures = estimate(steps + 1, variants, wanted, thoroughness(steps, work).fractions, worth)
     possible = np.isfinite(figures.forward_steps)
     if steps > SHORT_LOOP:

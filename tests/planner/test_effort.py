@@ -1,0 +1,61 @@
+"""How much is looked at before a plan is taken: little where bounds tell enough, and no more than a run waits for."""
+
+from dataclasses import replace
+from math import inf
+from random import Random
+
+import pytest
+
+import forebay as fb
+from forebay.planner.choose import LONG_LISTING, MAKING, Leader, look_through
+from forebay.planner.costs import Costs, HostCost, Link
+from forebay.planner.search.candidates import candidates
+from forebay.planner.search.hierarchies import recipes
+from forebay.planner.settings import Problem
+
+MB = 10**6
+HOST = HostCost(forward=2e-5, backward=2e-5, call=2e-5, save=6e-5, restore=6e-5, take=4e-5, drop=2e-5, move=4e-5)
+
+
+def looked_through(steps, slots, step, effort=inf, host=HOST):
+    """Return a search over schedules of a loop that is run on a device."""
+    link = Link(55e9, 55e9, both=0.84, beside=1.05)
+    costs = Costs(step, step, 2e12, host=link, operations=replace(host, ahead=True))
+    budget = fb.Budget(device=slots[0] * MB, host=slots[1] * MB)
+    settings = list(Problem(steps, 1, MB, None, budget, costs, "min", None, 1).settings(()))
+    search = Leader(inf, effort)
+    look_through(settings, {"states": list(candidates(steps)), "records": []}, search, levels=True)
+    return search
+
+
+def test_little_is_made_and_simulated_where_a_device_waits_for_its_host():
+    search = looked_through(500, (3, 14), 2e-5)
+    assert search.best.prediction.host > search.best.seconds / 2
+    listed = recipes(500, search.best.setting.work, 3, 17, inf)
+    assert len(search.made) < 0.6 * len(listed)
+    simulated = search.spent - LONG_LISTING - MAKING * len(search.made)
+    assert simulated < 100 * 3 * 500
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_search_ends_when_its_effort_is_spent(seed):
+    random = Random(seed)
+    steps, slots = random.randint(30, 900), (random.randint(2, 12), random.randint(9, 50))
+    step, effort = 10 ** random.uniform(-5, -3), random.choice((0, 50_000, 250_000))
+    search = looked_through(steps, slots, step, effort)
+    last = max(len(search.best.schedule), MAKING, 5 * steps)
+    assert search.best is not None
+    assert search.spent <= effort + last
+    assert search.best.seconds >= looked_through(steps, slots, step).best.seconds * (1 - 1e-9)
+
+
+def test_a_longer_loop_is_given_more_effort():
+    """All of its plan's seconds are longer by the same, so that only the effort tells."""
+    costs = Costs(1.0, 1.0, 1e9, host=Link(MB / 3, MB / 3))
+    about = {"steps": 500, "state_bytes": MB, "budget": fb.Budget(3 * MB, 15 * MB), "hurry": True}
+    found = []
+    for slower in (1e-5, 1e-1):
+        link = Link(MB / 3 / slower, MB / 3 / slower)
+        scaled = replace(costs, forward=slower, backward=slower, copy=1e9 / slower, host=link)
+        found.append(fb.plan(**about, costs=scaled).seconds / slower)
+    assert found[1] < found[0]
