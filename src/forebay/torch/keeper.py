@@ -3,7 +3,6 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 from weakref import ref
 
@@ -14,7 +13,7 @@ from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, host_capacity, less_of_host
 from forebay.torch.compat import check_version, graph_task
 from forebay.torch.mover import mover_for
-from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore, keep
+from forebay.torch.saved_tensors import Entry, GraphToken, KeptTensor, StoredTensor, TensorStore, keep, kept
 from forebay.units import Budget, to_text
 
 
@@ -30,9 +29,6 @@ class _LetThrough:
 
     def __del__(self) -> None:
         self.keeper.ended.append((0, self.nbytes, None, None, None))  # in any thread
-
-
-_kept: Callable[[tuple[torch.Tensor, int, _LetThrough]], KeptTensor] = partial(tuple.__new__, KeptTensor)  # fast
 
 
 def unpack(saved: KeptTensor | StoredTensor) -> torch.Tensor:
@@ -138,7 +134,7 @@ class Keeper(TensorStore):
             if let is None:
                 return self._hold_or_send(tensor, token)
         let.token = token
-        return _kept((tensor.detach(), tensor._version, let))
+        return kept((tensor.detach(), tensor._version, let))
 
     def _hold_or_send(self, tensor: torch.Tensor, token: GraphToken) -> KeptTensor | StoredTensor:
         if not self.movable(tensor, 1) or (tensor.is_cpu and not tensor.dim()):

@@ -6,7 +6,7 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 
 from collections import deque
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -16,7 +16,7 @@ from forebay.codec import Codec
 from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
-from forebay.torch.compat import check_version, strong_storage, version_of
+from forebay.torch.compat import check_version, strong_storage
 from forebay.torch.mover import Mover, dense, new_storage, weakly
 
 
@@ -50,7 +50,12 @@ class KeptTensor(NamedTuple):
 
 def keep(tensor: torch.Tensor) -> KeptTensor:
     """Keep a tensor as it is: an output without its history, or its node would hold itself."""
-    return KeptTensor(tensor if tensor.is_leaf else tensor.detach(), version_of(tensor))
+    version = None if tensor.is_inference() else tensor._version  # nobody counts for those made for inference
+    return kept((tensor if tensor.is_leaf else tensor.detach(), version, None))
+
+
+kept: Callable[[tuple[torch.Tensor, int | None, Any]], KeptTensor] = partial(tuple.__new__, KeptTensor)
+"""Makes one of its parts: thousands are made in a step."""
 
 
 class Entry:

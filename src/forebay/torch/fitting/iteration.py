@@ -77,8 +77,14 @@ class Iteration:
     key: IterationKey
     followed: IterationKey
     """that of the profile, which may be one of larger shapes"""
+    own: bool
+    """whether that is of its own shapes"""
     profile: Profile
     """as it was when the iteration began"""
+    plan: FitPlan | None
+    """of this profile; None where every block is recomputed and looked into"""
+    expected: Sequence[MeasuredBlock]
+    """what was measured of the blocks of the plan"""
     called: bool
     """whether a call of the model began it, and not one of a block"""
     began: Beginning
@@ -89,21 +95,6 @@ class Iteration:
     """which blocks of the plan these are; None for those that were not measured"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
-
-    @property
-    def plan(self) -> FitPlan | None:
-        """What it follows; None where every block is recomputed and looked into."""
-        return self.profile.plan
-
-    @property
-    def expected(self) -> Sequence[MeasuredBlock]:
-        """What was measured of the blocks of the plan."""
-        return self.profile.blocks
-
-    @property
-    def own(self) -> bool:
-        """Whether the profile is of its shapes, and not of larger ones."""
-        return self.followed is self.key
 
     @property
     def alive(self) -> bool:

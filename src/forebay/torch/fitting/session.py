@@ -190,8 +190,8 @@ class FittingSession:
         most = gauge.most() if watched else 0
         self._profiles[followed] = profile = profile.begin() if own else profile
         progress = IterationProgress([] if timed else None)
-        began = Beginning(gauge, base, most, ahead, start)
-        iteration = Iteration(key, followed, profile, call.begins, began, progress)
+        began, plan, blocks = Beginning(gauge, base, most, ahead, start), profile.plan, profile.blocks
+        iteration = Iteration(key, followed, own, profile, plan, blocks, call.begins, began, progress)
         self._iteration, self._call = iteration, call._replace(begins=False, start=None)
         tools.store.restart()
         return iteration

@@ -148,10 +148,10 @@ def keeping(wanted: frozenset[int], keep: Keep, outputs: dict[int, KeptOutput]) 
 
     def run(operation: Any, args: Any, kwargs: Any) -> Any:
         output = operation(*args, **kwargs)
-        if is_costly(operation, args, kwargs):
+        if operation in COSTLY and is_costly(operation, args, kwargs):  # asked here for the most that are not
             if (number := next(numbers)) in wanted:
                 outputs[number] = KeptOutput(output, keep)
-        elif outputs and (storages := written(operation, args, kwargs)):
+        elif outputs and operation._schema.is_mutable and (storages := written(operation, args, kwargs)):
             for kept in outputs.values():
                 kept.note_written(storages)
         return output
@@ -168,7 +168,7 @@ def giving(outputs: dict[int, KeptOutput]) -> TorchDispatchMode:
     numbers = count()
 
     def run(operation: Any, args: Any, kwargs: Any) -> Any:
-        if is_costly(operation, args, kwargs):
+        if operation in COSTLY and is_costly(operation, args, kwargs):
             kept = outputs.get(number := next(numbers))
             if kept is not None and not kept.changed:
                 if not keeps_graph():

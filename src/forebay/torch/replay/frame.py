@@ -197,7 +197,7 @@ class Frame:
                     self._values = values
                 if not same or not gives_same:
                     refuse(hidden_state(same_then and gives_same, later=False))
-        if len(self._values) != self.saved:
+        if len(self._values) != len(self._first.kinds):
             raise RuntimeError(_OTHERWISE)
 
     def _run_again(self, attributes: Attributes | None, samples: Samples | None) -> tuple[bool, bool]:
@@ -230,7 +230,7 @@ class Frame:
         tensors = [value[0] for value in self._values if value is not None]
         kinds = zip(first.kinds, tensors, strict=False)
         alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
-        if len(tensors) != self.saved or not alike:
+        if len(tensors) != len(first.kinds) or not alike:
             self._values = []
             return False, gives_same
         return samples is None or samples.same(tensors), gives_same
@@ -239,7 +239,7 @@ class Frame:
         self, on_saved: Callable[[int, torch.Tensor], None] | None, whole: bool
     ) -> Callable[[torch.Tensor], None]:
         """Make the hook that takes the tensors of a second run, which saves as many as the first."""
-        values, saved = self._values, self.saved
+        values, saved = self._values, len(self._first.kinds)
         stops = saved - 1 not in self.outputs and not whole
 
         def take(tensor: torch.Tensor) -> None:
