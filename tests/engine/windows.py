@@ -15,7 +15,7 @@ def field(arrays):
     return wave
 
 
-def seen(initial, copy, codec, **how):
+def seen(initial, copy, codec, steps=STEPS, **how):
     """Reverse a loop; return what backward saw of its records, all dense, the result, and which were encoded."""
 
     def forward(state, start, stop):
@@ -36,7 +36,7 @@ def seen(initial, copy, codec, **how):
         forward,
         backward,
         {"p": initial},
-        STEPS,
+        steps,
         record=lambda state, step: {"p": copy(state["p"][WINDOW])},
         codec=codec,
         **how,

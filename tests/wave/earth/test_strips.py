@@ -1,10 +1,14 @@
 """Strips: all cores work on a model, its data and its image, and their number and the cuts show in no bit."""
 
+import platform
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 from forebay.wave import imaging
-from forebay.wave.earth import strips
+from forebay.wave.earth import builtin, strips
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.smoothing import smooth
@@ -32,10 +36,31 @@ def everything():
 def test_the_cuts_and_the_number_of_cores_show_in_no_bit(monkeypatch):
     whole = everything()
     monkeypatch.setattr(strips, "POINTS", 300)
+    monkeypatch.setattr(builtin, "STRIP", 300)
+    monkeypatch.setattr(builtin, "SLAB", 100)
     for cores in (1, 3):
         monkeypatch.setattr(strips, "processors", lambda cores=cores: cores)
         for one, other in zip(everything(), whole, strict=True):
             assert np.array_equal(one, other)
+
+
+FAULTS = """
+import resource
+import numpy as np
+from forebay.wave.earth import strips
+
+strips.processors = lambda: 2
+ones = np.ones(2**18)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+strips.in_strips(lambda part: [len([ones * ones for _ in range(6)]) for _ in range(20)], (10,), points=1)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is kept by the rules of glibc")
+def test_threads_ask_the_system_for_their_pieces_once():
+    found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
+    assert int(found.stdout) < 20_000  # twice 6 pieces of 512 pages are needed
 
 
 LIGHTS = {

@@ -3,11 +3,15 @@
 import math
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from forebay.processors import processors
 from forebay.tasks import Workers
 
 POINTS = 2**18
 """of a strip, about: as many as stay in the cache of a core, and enough that starting it takes no time"""
+PIECE = 31 * 2**20
+"""Bytes of the largest pieces that glibc keeps for its threads, once one of that size was freed."""
 
 
 def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int = 0, points: int = POINTS) -> None:
@@ -30,6 +34,7 @@ def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int =
         for strip in strips:
             work(strip)
         return
+    np.empty(PIECE, np.uint8)  # else the system is asked for each piece anew, by one thread at a time
     workers = Workers(count, "forebay-strips")
     try:
         for task in [workers.submit(work, strip) for strip in strips]:
