@@ -228,6 +228,15 @@ def reals_of(integers, like):
     return row(whole(integers).astype(like.dtype))
 
 
+def sums_before(values):
+    summed = np.cumsum(unsigned(values), dtype=np.uint32) - unsigned(values)
+    return row(summed.view(values.dtype))
+
+
+def gathered(array, places):
+    return row(array[whole(places)])
+
+
 def _pieces(array, at, pitch, lanes):
     return [_part(array, at + k * pitch, lanes) for k in range(4)]
 
@@ -262,7 +271,7 @@ def _rows():
     module = ModuleType("plain")
     vars(module).update({name: value for name, value in globals().items() if callable(value)})
     vars(module).update({f"spread_{part}": _spreader(part) for part in PARTS})
-    module.jit = lambda function: function
+    module.jit = module.inlined = lambda function: function
     return module
 
 

@@ -34,6 +34,8 @@ def run(ints, unsigned, out, sums):
     store_halves(one, out, 656, 624)
     store(load(unsigned, 2) >> fill(np.uint32(3)), out, 688)
     store(symbol(one), out, 720)
+    store(sums_before(one), out, 752)
+    store(gathered(ints, by), out, 784)
     prefetch(ints, 0)
     prefetch_to_write(out, 0)
     sums[0], sums[1], sums[2] = largest(one), largest_unsigned(one), smallest_unsigned(one)
@@ -59,6 +61,7 @@ def run(reals, ints, out, found, sums):
     store(reals_of(load(ints, 3), reals), out, 416)
     store(numbers_of(bits_of(one), reals), out, 448)
     store(numbers_of(joined(load(ints, 3), load(ints, 50), reals), reals), out, 480)
+    store(gathered(reals, load(ints, 3) & fill(np.int32(63))), out, 544)
     store(low_words(bits_of(one)), found, 0)
     store(high_words(bits_of(one)), found, 32)
     store(low_words(magnitudes(one)), found, 64)
@@ -93,7 +96,7 @@ def bits(count, seed, dtype):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_operations_on_integers():
     ints, unsigned = bits(128, 1, "int32"), bits(64, 2, "uint32")
-    told = [(np.zeros(768, np.int32), np.zeros(16, np.int64)) for _ in range(2)]
+    told = [(np.zeros(816, np.int32), np.zeros(16, np.int64)) for _ in range(2)]
     for run, (out, sums) in zip(both(OF_INTEGERS), told, strict=True):
         run(ints, unsigned, out, sums)
     for one, other in zip(*told, strict=True):
@@ -105,7 +108,7 @@ def test_operations_on_integers():
 def test_operations_on_reals(dtype):
     reals, ints = np.random.default_rng(3).normal(0, 2, 160).astype(dtype), bits(128, 4, "int32")
     reals[[4, 5, 44]], reals[6] = (np.nan, -0.0, -np.inf), reals[43]
-    told = [(np.zeros(544, dtype), np.zeros(128, np.int32), np.zeros(3, np.uint32)) for _ in range(2)]
+    told = [(np.zeros(576, dtype), np.zeros(128, np.int32), np.zeros(3, np.uint32)) for _ in range(2)]
     source = OF_REALS.replace("FUSED", FUSED) if dtype == "float32" else OF_REALS
     for run, room in zip(both(source), told, strict=True):
         run(reals, ints, *room)

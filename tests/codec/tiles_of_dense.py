@@ -197,7 +197,7 @@ def planes():
         "all": (numbers % 3 - 1) * (numbers // 64 % 2 == 0) + 1,
     }
     for rank, (kind, symbols) in product((1, 2, 3), kinds.items()):
-        begins, codes, masks = rows_of_warps(rank), np.zeros(4128, np.int32), np.zeros(128, np.int32)
+        begins, codes, masks = rows_of_warps(rank), np.zeros(4128, np.int32), np.zeros(160, np.int32)
         rows = begins.shape[1]
         given = symbols.astype(np.int32)
         given[: 4096 - 128 * rows] = 0

@@ -33,6 +33,7 @@ class Desk(NamedTuple):
     symbols: NDArray[np.int32]
     codes: NDArray[np.int32]
     masks: NDArray[np.int32]
+    """which symbols of each thread are not 0, and a row beside them"""
     unfit: NDArray[np.uint32]
     exact: NDArray[np.int64]
     words: NDArray[np.uint32]
@@ -54,7 +55,7 @@ def desk_for(dtype: np.dtype[Any]) -> Desk:
         spare=np.zeros(LANES, dtype),
         symbols=np.zeros(VALUES, np.int32),
         codes=np.zeros(VALUES + LANES, np.int32),
-        masks=np.zeros(THREADS, np.int32),
+        masks=np.zeros(THREADS + LANES, np.int32),
         unfit=np.zeros((8, MOST_ROWS), np.uint32),
         exact=np.zeros(VALUES, np.int64),
         words=np.zeros(MOST_WORDS, np.uint32),

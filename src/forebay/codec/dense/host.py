@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import HEADER
+from forebay.codec.bounded.format import HEADER, LANES
 from forebay.codec.bounded.host import (
     Asked,
     Room,
@@ -86,7 +86,7 @@ def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uin
     told = (HEADER.size + 4 * tiling.tiles) // 4
     ordered[:told] = words[:told]
     places, to, each = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4
-    rows, masks = rows_of_warps(tiling.rank).shape[1], np.zeros(THREADS, np.int32)
+    rows, masks = rows_of_warps(tiling.rank).shape[1], np.zeros(THREADS + LANES, np.int32)
     for level in tiling.levels:
         if to >= 0:
             about = (_layout(tiling), _level(level), rows if level.first else 0, each)

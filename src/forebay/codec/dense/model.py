@@ -7,7 +7,7 @@ import numpy as np
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import bits_of, fill, load, low_words, store
 from forebay.codec.dense.format import LARGEST
-from forebay.codec.dense.words import absolute, below, chosen, fused, jit, load_pieces, lowest_of
+from forebay.codec.dense.words import absolute, below, chosen, fused, inlined, jit, load_pieces, lowest_of
 
 VALUES = 4096
 """Points of a tile, the old ones included."""
@@ -59,7 +59,7 @@ def along_y(field: Any, at: int, pitch: int, down: Any, y: int) -> Any:
     return fused(fill(down[y, 3]), load(field, at + 2 * pitch), far)
 
 
-@jit
+@inlined
 def predicted(kind: int, row: int, rank: int, coarse: Any, field: Any, about: Any) -> Any:
     """Return what is predicted of a row of points of a kind."""
     down, across, shares = about

@@ -7,7 +7,18 @@ import numpy as np
 from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import any_of, fill, load, shift_down, store, sum_of, width_of
 from forebay.codec.dense.format import GROUP, HEAD, THREADS, WARPS, WHOLE, WORTH
-from forebay.codec.dense.words import chosen, count_of, counts_of, jit, lowest_of, other_than, reals_of
+from forebay.codec.dense.model import EVERY
+from forebay.codec.dense.words import (
+    chosen,
+    count_of,
+    counts_of,
+    gathered,
+    jit,
+    lowest_of,
+    other_than,
+    reals_of,
+    sums_before,
+)
 
 ONE = np.uint32(1)
 FOUR = np.uint32(15)
@@ -27,7 +38,26 @@ def bits_at(words: Any, at: int, count: int) -> Any:
     found = words[at >> 5] >> np.uint32(at & 31)
     if (at & 31) + count > 32:
         found |= words[(at >> 5) + 1] << np.uint32(32 - (at & 31))
-    return found & (np.uint32(0xFFFFFFFF) >> np.uint32(32 - count))
+    return found & (EVERY >> np.uint32(32 - count))
+
+
+@jit
+def window_at(words: Any, at: int) -> Any:
+    """Return the 32 bits from one on; after the last word follow any."""
+    last = words.size - 1
+    low, high = np.uint64(words[min(at >> 5, last)]), np.uint64(words[min((at >> 5) + 1, last)])
+    return np.uint32((low | high << np.uint64(32)) >> np.uint64(at & 31))
+
+
+@jit
+def spread_groups(groups: Any, nibbles: Any, count: int) -> Any:
+    """Return words of which some groups of four bits are not zero, and those one after the other."""
+    ones, four, mask = fill(np.int32(1)), fill(np.int32(15)), fill(np.int32(0))
+    for group in range(count):
+        some = shift_down(groups, fill(np.int32(group))) & ones
+        mask = mask | (nibbles & four & (fill(np.int32(0)) - some)) << fill(np.int32(4 * group))
+        nibbles = shift_down(nibbles, some << fill(np.int32(2)))
+    return mask
 
 
 @jit
@@ -199,7 +229,7 @@ def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -
 
 @jit
 def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int, int, int, int]:
-    """Read which symbols are not zero.
+    """Read which symbols are not zero; `masks` has room for a word for each thread, and for a row.
 
     Returns
     -------
@@ -221,31 +251,31 @@ def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int
     begin, listed = at + (HEAD if told_groups else 0), GROUP * (rows // 4 - told_groups)
     for warp in range(WARPS if told_groups else 0):
         flagged += count_of(words[at + warp])
-    nibbles, groups, told = told_groups * flagged, 0, 0
+    nibbles, groups, kept = told_groups * flagged, 0, (ONE << np.uint32(told_groups)) - ONE
     if begin + (nibbles + 31) // 32 > words.size:
         return none
     here = words[begin:]
-    for _ in range(flagged):
-        groups += count_of(bits_at(here, told, told_groups))
-        told += told_groups
+    for k in range((nibbles + 31) // 32):
+        groups += count_of(here[k] & (EVERY >> np.uint32(32 - min(32, nibbles - 32 * k))))
     if begin + (nibbles + 4 * groups + 31) // 32 > words.size:
         return none
     told = 0
     for warp in range(WARPS if told_groups else 0):
-        flags = words[at + warp]
+        flags, thread = words[at + warp], warp * LANES
+        store(fill(np.int32(0)), masks, thread)
         while flags:
-            thread = warp * LANES + lowest_of(flags)
+            lane = lowest_of(flags)
             flags &= flags - ONE
-            some, mask = bits_at(here, told, told_groups), np.uint32(0)
+            some = window_at(here, told) & kept
             told += told_groups
             if whole:
                 some = among(some, whole, rows // 4)
-            while some:
-                mask |= bits_at(here, nibbles, 4) << np.uint32(4 * lowest_of(some))
-                nibbles += 4
-                some &= some - ONE
-            masks[thread] = np.int32(mask)
-            listed += count_of(mask)
+            masks[thread + lane] = np.int32(some)
+            masks[THREADS + lane] = np.int32(window_at(here, nibbles))
+            nibbles += 4 * count_of(some)
+        mask = spread_groups(load(masks, thread), load(masks, THREADS), rows // 4)
+        store(mask, masks, thread)
+        listed += np.int64(sum_of(counts_of(mask)))
     chunks = (listed + LANES - 1) // LANES
     end = begin + (nibbles + 4 * chunks + 31) // 32
     if end > words.size:
@@ -270,8 +300,10 @@ def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: An
         lanes = min(LANES, listed - chunk * LANES)
         code = zeros
         if lanes == LANES:
-            for bit in range(width):
-                code = code | chosen(words[at + bit], fill(np.int32(1 << bit)), zeros)
+            for four in range(0, width, 4):
+                for bit in range(four, four + 4):
+                    word = words[min(at + bit, end - 1)] if bit < width else np.uint32(0)
+                    code = code | chosen(word, fill(np.int32(1 << bit)), zeros)
         else:
             for bit in range(width):
                 code = code | chosen(bits_at(words[at:], bit * lanes, lanes), fill(np.int32(1 << bit)), zeros)
@@ -279,22 +311,25 @@ def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: An
         if chunk * LANES >= first:
             code = code + ones
         store(reals_of(symbol_of(code), steps), list_, chunk * LANES)
-    for k in range(4096 - THREADS * rows, 4096 if first < THREADS * rows else 0, LANES):
-        store(reals_of(zeros, steps), steps, k)
-    count = 0
+    count: Any = 0
     for warp in range(WARPS if whole else 0):
         for number in range(rows):
             if whole >> number // 4 & 1:
                 store(load(list_, count), steps, begins[warp, number])
                 count += LANES
+    nothing = reals_of(zeros, steps)
     for warp in range(WARPS if first < THREADS * rows else 0):
-        flags = words[begin - HEAD + warp]
-        while flags:
-            lane = lowest_of(flags)
-            flags &= flags - ONE
-            own = np.uint32(masks[warp * LANES + lane])
-            while own:
-                steps[begins[warp, lowest_of(own)] + lane] = list_[count]
-                count += 1
-                own &= own - ONE
+        mask = load(masks, warp * LANES)
+        places = fill(np.int32(count)) + sums_before(counts_of(mask))
+        count += np.int64(sum_of(counts_of(mask)))
+        for number in range(rows):
+            if whole >> number // 4 & 1:
+                continue
+            some = shift_down(mask, fill(np.int32(number))) & ones
+            which = other_than(some, zeros)
+            symbols = nothing
+            if which:
+                symbols = chosen(which, gathered(list_, places), nothing)
+                places = places + some
+            store(symbols, steps, begins[warp, number])
     return exact, end

@@ -99,7 +99,7 @@ def first_of(z: int, y: int, rank: int) -> int:
 @jit
 def gather(array: Any, extents: Any, place: Any, rank: int, x: Any) -> None:
     """Copy the points of a tile, kind by kind; what does not exist is infinite."""
-    cells, ahead = 4096 >> rank, side_of(rank, 2)  # the next tile is needed next
+    cells, ahead = 4096 >> rank, 2 * side_of(rank, 2) - 1  # the end of the next tile, which is needed next
     if full(place):
         for kind in range(0, 1 << rank, 2):
             for row in range(cells // LANES):
@@ -150,7 +150,9 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
     if inside and here + 10 * (plane_apart + n0) + LANES // 2 <= above.size:
         for plane in range(11):
             for line in range(11):
-                store(load_half(above, here + line * plane_apart + plane * n0), coarse, at)
+                old = here + line * plane_apart + plane * n0
+                prefetch(above, old + 18)  # the end of the next tile's, which are needed next
+                store(load_half(above, old), coarse, at)
                 at += 12
         planes = 0
     for plane in range(planes):
@@ -191,7 +193,7 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
 def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
     """Copy the points of a tile, old and new ones, to where they belong in their grid."""
     cells, n1, n0 = 4096 >> rank, (extents[1] + 1) // 2, (extents[2] + 1) // 2
-    z0, y0, x0, ahead = place[0] // 2, place[1] // 2, place[2] // 2, side_of(rank, 2)
+    z0, y0, x0, ahead = place[0] // 2, place[1] // 2, place[2] // 2, 2 * side_of(rank, 2) - 1
     if full(place):
         for row in range(cells // LANES):
             z, y, x = cell_of(row * LANES, rank)

@@ -24,6 +24,11 @@ def jit(function: F) -> F:
     return compiled.jit(function, error_model="numpy", _nrt=False)
 
 
+def inlined(function: F) -> F:
+    """Compile a function into those that call it: rows and the parts of many arrays would go to it through memory."""
+    return compiled.jit(function, error_model="numpy", _nrt=False, forceinline=True)
+
+
 def _row_of_bits(builder: Any, word: Any) -> Any:
     return builder.bitcast(word, ir.VectorType(BIT, LANES))
 
@@ -114,6 +119,37 @@ def reals_of(typing: Any, row: Any, like: Any) -> Any:
         return builder.sitofp(args[0], context.get_value_type(result))
 
     return result(row, like), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def sums_before(typing: Any, row: Any) -> Any:
+    """Sum up the lanes before each."""
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        zeros = ir.Constant(args[0].type, [0] * LANES)
+        sums = _picked(builder, zeros, args[0], list(range(LANES - 1, 2 * LANES - 1)))
+        for apart in (1, 2, 4, 8, 16):
+            sums = builder.add(sums, _picked(builder, zeros, sums, list(range(LANES - apart, 2 * LANES - apart))))
+        return sums
+
+    return row(row), make
+
+
+@intrinsic  # type: ignore[untyped-decorator]
+def gathered(typing: Any, array: Any, row: Any) -> Any:
+    """Read the values of an array whose places the lanes of a row tell."""
+    result = Row(array.dtype)
+
+    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data, vector = context.make_array(array)(context, builder, args[0]).data, context.get_value_type(result)
+        places = builder.gep(data, [args[1]], source_etype=vector.element)
+        places.type = ir.VectorType(data.type, LANES)  # llvmlite takes it for one place
+        every = ir.Constant(ir.VectorType(BIT, LANES), [1] * LANES)
+        align = ir.Constant(INDEX, array.dtype.bitwidth // 8)
+        name = f"llvm.masked.gather.{result.suffix}.v{LANES}p0"
+        return called(builder, name, vector, [places, align, every, ir.Constant(vector, ir.Undefined)])
+
+    return result(array, row), make
 
 
 def _places(context: Any, builder: Any, array: Any, where: Any, lanes: int) -> list[Any]:
