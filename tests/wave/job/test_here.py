@@ -27,7 +27,7 @@ class Space:
     """As much of a workspace, of its bars and of its kind of work as doing shots needs."""
 
     def __init__(self, most=1, retries=1, reverses=True, plan="a plan"):
-        self.most, self.reverses, self.made = most, reverses, plan
+        self.most, self.reverses, self.made, self.draft = most, reverses, plan, None
         self.run, self.work, self.boxes = "a run", SimpleNamespace(kind="any"), [(slice(0, 4), slice(0, 6))]
         self.described = SimpleNamespace(
             grid=Grid((9, 9), 10.0),
@@ -51,6 +51,9 @@ class Space:
 
     def take(self, shot):
         self.happen("take", shot)
+
+    def take_plan(self):
+        self.made = self.made or self.draft
 
     def take_failure(self, shot):
         self.happen("take failure", shot)
@@ -80,7 +83,7 @@ class Space:
         if ahead is not None:
             self.happen("ahead", number)
             ahead.result()
-        self.made = self.made or "its plan"
+        self.draft = "its plan"
         tell(number, 5)
         return Computed(self, number)
 

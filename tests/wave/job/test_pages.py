@@ -233,5 +233,6 @@ class TestOfAPage:
     def test_a_run_without_kernels_is_not_compared_with_them(self):
         workspace = SimpleNamespace(described=SimpleNamespace(device="cpu"))
         shot = {"shot": 0, "phases": {}, "seconds": 1.0, "data": 0.0}
-        told = results.times_of(SimpleNamespace(summaries=[shot], workspace=workspace, resumed=0, seconds=3.0))
+        about = {"summaries": [shot], "workspace": workspace, "resumed": 0, "seconds": 3.0, "phases": {}}
+        told = results.times_of(SimpleNamespace(**about))
         assert told[2] == ("this run", "3 s")

@@ -22,6 +22,7 @@ from forebay.wave.job import begin, parse, pilot, run
 from forebay.wave.job.inversion.asked import FOLDER
 from forebay.wave.job.pilot import ImageCheck
 from forebay.wave.job.prepare import prepare
+from forebay.wave.job.shots import summing
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.verify import verify
 from forebay.wave.job.workspace import Workspace
@@ -73,10 +74,12 @@ class TestOfTheBeginning:
         called, client = [], SimpleNamespace()
         monkeypatch.setattr(begin, "host_capacity", lambda: Capacity(10**12, 77))
         monkeypatch.setattr(begin, "_settle", lambda workspace, budget, console: called.append(budget))
-        monkeypatch.setattr(begin, "shots_here", lambda workspace, todo, bars: {1: "here"})
+        monkeypatch.setattr(begin, "shots_here", lambda workspace, todo, bars, taken: taken() or {1: "here"})
         client.budget, client.shots = (lambda space: Budget(host=5)), (lambda space, todo, budget, bars: {2: budget})
         assert begin.compute_shots("space", None, [], "bars", "console") == {} and called == []
-        assert begin.compute_shots("space", None, [1], "bars", "console") == {1: "here"}
+        heard = []
+        assert begin.compute_shots("space", None, [1], "bars", "console", lambda: heard.append(1)) == {1: "here"}
+        assert heard == [1, 1]  # an earlier run may have left some
         assert begin.compute_shots("space", client, [1], "bars", "console") == {2: Budget(host=5)}
         assert called == [Budget(host=77), Budget(host=5)]
 
@@ -152,7 +155,7 @@ class TestOfWhatIsSaid:
 
         failed = {}
         space = SimpleNamespace(part=part, geometry=SimpleNamespace(count=count))
-        images = list(run._images(space, set(chosen), failed))
+        images = list(summing._images(space, 0, set(chosen), failed))
         assert images == [f"image {shot}" if shot in chosen and shot != 2 else None for shot in range(count)]
         assert failed == ({2: "shot 2 is damaged"} if 2 in chosen else {})
 

@@ -44,7 +44,7 @@ class LevelBounds:
     >>> work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (25.0,), (25.0,))
     >>> bounds = LevelBounds(Hierarchical(3751, (Level(2), Level(13, 30))), Coarse(work, slots=2))
     >>> bounds.misses, round(bounds.moving), round(bounds.stalled)
-    (200, 8751, 29072)
+    (200, 24474, 29072)
     """
 
     def __init__(self, schedule: Hierarchical, coarse: Coarse) -> None:
