@@ -68,7 +68,7 @@ CAUSED = [
     (lambda: fb.Plan.from_json('{"a":' + "[" * 9999), "PlanError", "this is not a plan that Forebay wrote"),
     (lambda: fb.Plan.from_json("/nowhere/plan.json"), "PlanError", "no plan can be read from '/nowhere/plan.json'"),
     (lambda: run(budget="10B"), "BudgetError", "the budget does not hold"),
-    (lambda: run(budget=fb.Budget(device="8GB")), "BudgetError", "the arrays are on the host"),
+    (lambda: run(budget=fb.Budget(device="8GB")), "BudgetError", "the arrays are kept on the host"),
     (lambda: run(schedule="zcut:3"), "ScheduleError", "zcut"),
     (lambda: run(codec="zip"), "CodecError", "no codec is called 'zip': there are"),
     (lambda: run(plan=planned()), "PlanError", "plan"),

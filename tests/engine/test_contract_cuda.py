@@ -143,11 +143,3 @@ def test_types_of_torch_come_back_exactly(name):
         schedule="revolve:2",
     )
     assert seen == [(dtype, initial.stride(), initial.T.contiguous().view(torch.uint8).tolist())] * 7
-
-
-def test_arrays_of_jax_on_a_gpu_are_refused():
-    jax = pytest.importorskip("jax")
-    if jax.default_backend() != "gpu":
-        pytest.skip("JAX sees no GPU")
-    with pytest.raises(StateError, match=r"forebay\.jax\.checkpointed"):
-        fb.reverse(lambda *_: pytest.fail("a step"), lambda *_: None, (jax.numpy.ones(3),), 5, budget="1MB")

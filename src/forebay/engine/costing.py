@@ -53,7 +53,7 @@ def read_budget(budget: Budget | str | int | None, memory: ArrayMemory) -> tuple
         note = f"no budget was given: taking half of what is free on the {memory.tier}, {taken}"
     budget = Budget.of(budget, first=memory.tier)
     if budget.tiers[0] != memory.tier:
-        raise BudgetError(f"the arrays are on the {memory.tier}, so the budget must start there, not with {budget!r}")
+        raise BudgetError(f"the arrays are kept on the {memory.tier}: the budget must start there, not with {budget!r}")
     return budget, note
 
 

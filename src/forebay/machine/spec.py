@@ -43,6 +43,8 @@ class ArraySpec(NamedTuple):
         return ArraySpec(tuple(self.shape[axis] for axis in memory_order(self.strides)), self.dtype, self.kind)
 
     def __str__(self) -> str:
+        if isinstance(self.kind, JaxKind):
+            return f"{self.dtype}{list(self.shape)} on {self.kind.device}"
         kind = str(self.kind)
         return f"{kind.removeprefix('torch.') if kind.startswith('torch.') else self.dtype}{list(self.shape)}"
 

@@ -1,7 +1,9 @@
-"""Arrays of JAX on a CPU; loaded where a program uses them.
+"""Arrays of JAX; loaded where a program uses them.
 
 They are immutable, and JAX takes aligned memory of others as its own. So an array that is given out is always a copy:
-one that looked onto a slot would change when the slot is written again.
+one that looked onto a slot would change when the slot is written again. On an accelerator JAX computes on streams of
+its own, and uses memory again in their order. So what is kept is kept on the host, once it is computed; what is given
+out is put back to its device.
 """
 
 from typing import Any
@@ -20,23 +22,23 @@ class JaxArrays:
     name = "JAX"
 
     def device(self, array: Any) -> None:
-        """Return None: they are on the host, since those on a GPU are refused."""
+        """Return None: they are kept on the host."""
 
     def view(self, array: Any) -> NDArray[Any]:
-        """Return the elements, once they are computed."""
+        """Return the elements, once they are computed; those on an accelerator are copied."""
         self.leaf_spec(array)
-        return np.asarray(array)
+        return np.asarray(np.asarray(array), order="C")  # on an accelerator they may lie in another order
 
     def copy(self, array: Any) -> Any:
         """Copy an array: who is given it may give its memory away."""
         return jax.numpy.array(array, copy=True)
 
     def on_host(self, array: Any) -> bool:
-        """Return True: those on a GPU are refused."""
+        """Return True: they are kept there."""
         return True
 
     def leaf_spec(self, array: Any) -> ArraySpec:
-        """Describe an array, refusing one that is not there yet, or on an accelerator."""
+        """Describe an array, refusing one that is not there yet, or on several devices."""
         if isinstance(array, jax.core.Tracer):
             raise StateError(
                 "it is an array that JAX has traced, and not there yet: call outside of jax.jit and jax.grad, or use "
@@ -47,14 +49,14 @@ class JaxArrays:
         if array.is_deleted():
             raise StateError("its memory was given away (donated): return the array that was computed from it")
         devices = array.devices()
-        if len(devices) > 1 or (device := next(iter(devices))).platform != "cpu":
+        if len(devices) > 1 or not array.is_fully_addressable:
             raise StateError(
-                "arrays of JAX are kept on one CPU device, and this one is elsewhere: use forebay.jax.checkpointed, or "
-                "arrays of CuPy (cupy.from_dlpack(x)), or jax.device_put(x, jax.devices('cpu')[0])"
+                "arrays of JAX are kept from one device, and this one is spread over several, or another process has "
+                "it: use forebay.jax.checkpointed, or jax.device_put(x, jax.devices()[0])"
             )
         if array.weak_type:
             raise StateError(f"its type is weak, as that of a number: give jax.numpy.asarray(x, {array.dtype})")
-        return ArraySpec(array.shape, np.dtype(array.dtype), JaxKind(device))
+        return ArraySpec(array.shape, np.dtype(array.dtype), JaxKind(next(iter(devices))))
 
     def signature(self, array: Any) -> Any:
         """Return shape, type and device, once the elements are computed: what follows is timed and copied."""
