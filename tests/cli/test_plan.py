@@ -108,9 +108,8 @@ def test_codecs_and_costs_come_from_the_command_line(tmp_path):
     (tmp_path / "costs.json").write_text(
         '{"forward": 1e-3, "backward": 1e-3, "copy": 2e12, "host": {"up": 5e10, "down": 5e10}}'
     )
-    result = CliRunner().invoke(
-        app, [*ARGUMENTS, "--costs", str(tmp_path / "costs.json"), "--codec", "bounded:1e-4=8,1300,1500", "--json"]
-    )
+    given = ["--costs", str(tmp_path / "costs.json"), "--codec", "bounded:1e-4=8,1300,1500", "--json"]
+    result = CliRunner().invoke(app, [*ARGUMENTS, "--steps", "90", *given])
     plan = json.loads(result.output)
     assert plan["costs"]["forward"] == 1e-3 and plan["codec"] == "bounded:1e-4"
 

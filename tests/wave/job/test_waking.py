@@ -31,7 +31,10 @@ def names_of_threads():
     return [thread.name for thread in threading.enumerate()]
 
 
-@pytest.mark.parametrize("physics", [None, "absorb = 5", "free_surface = true\norder = 4"])
+@pytest.mark.parametrize(
+    "physics",
+    [None, "absorb = 5", "free_surface = true", pytest.param("free_surface = true\norder = 4", marks=pytest.mark.slow)],
+)
 def test_kernels_of_a_job_are_run_once_on_a_small_model(tmp_path, monkeypatch, physics):
     monkeypatch.setattr(waking, "POINTS", 16)
     prepared, real = [], waking.prepare
