@@ -153,7 +153,7 @@ def test_several_inputs_are_all_counted():
 @given(
     scratch=st.lists(st.integers(0, 100), min_size=1, max_size=6),
     halos=st.lists(st.integers(0, 3), min_size=6, max_size=6),
-    budget=st.integers(500_000, 10**7),
+    budget=st.integers(600_000, 10**7),
 )
 def test_one_chunking_fits_every_stage(scratch, halos, budget):
     graph, x = start()
