@@ -9,7 +9,7 @@ import logging
 import threading
 import weakref
 from _thread import start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -166,6 +166,28 @@ class Workers:
             thread.start()
         for thread in self._threads if wait else ():
             thread.join()
+
+
+def at_once(calls: Sequence[Callable[[], object]], most: int, name: str) -> None:
+    """Make calls in at most so many threads, and return when all have ended; raise what the first to fail raised.
+
+    Examples
+    --------
+    >>> sums = {}
+    >>> at_once([lambda n=n: sums.update({n: sum(range(n))}) for n in (3, 4)], most=2, name="sums")
+    >>> sorted(sums.items())
+    [(3, 3), (4, 6)]
+    """
+    if min(most, len(calls)) < 2:
+        for call in calls:
+            call()
+        return
+    workers = Workers(min(most, len(calls)), name)
+    try:
+        for task in [workers.submit(call) for call in calls]:
+            task.result()
+    finally:
+        workers.close(cancel=True)
 
 
 class WorkerThread:

@@ -26,7 +26,7 @@ from forebay.codec.bounded import Bounded
 from forebay.codec.bounded.codec import NUMBERS, SOURCE, WARPS, decoder, defines
 from forebay.codec.bounded.format import MAGIC, tiling_of
 from forebay.codec.bounded.multiplying import pitches
-from forebay.codec.codec import Meeting
+from forebay.codec.codec import Correlation
 from forebay.cuda.arrays import View
 from forebay.errors import CodecError, EncodingError
 
@@ -393,7 +393,7 @@ def test_encodings_are_multiplied_without_being_decoded_to_memory(shape, kind):
     kept = np.full((slots.max() + 1, 64, 32), np.nan, np.float32)
     both = [View.at(one.ctypes.data, shape, "float32") for one in own]
     assert codec.multiplies(shape, np.dtype("float32"))
-    assert multiply(encoded, Meeting(y, *both, 0.3, slots.ctypes.data, kept.ctypes.data), seed=5) == 0
+    assert multiply(encoded, Correlation(y, *both, 0.3, slots.ctypes.data, kept.ctypes.data), seed=5) == 0
     decoded = codec.decode(encoded)
     for one, expected in zip(own, summed(decoded, other, *sums, 0.3), strict=True):
         np.testing.assert_array_equal(one, expected)
@@ -433,7 +433,7 @@ def test_encodings_are_multiplied_on_a_gpu(cupy, stream, shape, kind):
     there = [cupy.asarray(one) for one in (around, sums[0], sums[1], slots, here.payload[: here.nbytes])]
     cupy.cuda.get_current_stream().synchronize()
     places = [view(one) for one in (there[0][window], *there[1:3])]
-    codec.multiply_device(view(there[4]), Meeting(*places, 0.3, there[3].data.ptr, kept.data.ptr), stream)
+    codec.multiply_device(view(there[4]), Correlation(*places, 0.3, there[3].data.ptr, kept.data.ptr), stream)
     check_damage(stream)
     decoded = codec.decode(here)
     for one, expected in zip(there[1:3], summed(decoded, around[window], *sums, 0.3), strict=True):
@@ -441,7 +441,7 @@ def test_encodings_are_multiplied_on_a_gpu(cupy, stream, shape, kind):
     check_kept(codec, decoded, slots, kept.get())
     odd = view(there[0][(*window[:2], slice(3, -5))])
     with pytest.raises(CodecError, match="16 bytes"):
-        codec.multiply_device(view(there[4]), Meeting(odd, *places[1:], 0.3, 0, 0), stream)
+        codec.multiply_device(view(there[4]), Correlation(odd, *places[1:], 0.3, 0, 0), stream)
 
 
 @pytest.mark.gpu

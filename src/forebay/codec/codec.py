@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Meeting:
+class Correlation:
     """What is made of an encoded array x: factor x y is added to one sum, and factor x x to another."""
 
     other: "View"
@@ -168,14 +168,14 @@ class Codec(ABC):
     def kept_tiles(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], places: NDArray[np.int64]
     ) -> tuple[NDArray[np.int32], NDArray[np.uint32], int]:
-        """Return the `slots` of tiles that hold places, where each is among `kept`, and how many such tiles there are.
+        """Return the `slots` of tiles that hold places, where each is among `kept`, and how many values that holds.
 
         Places are indices, a row for each axis; those outside of the array have a place without meaning.
         """
         raise CodecError(f"{self.name} does not multiply what it has encoded: decode it")
 
-    def multiply_device(self, payload: "View", meeting: "Meeting", stream: "Stream") -> None:
-        """Enqueue what `Meeting` says of the array that an encoding is of."""
+    def multiply_device(self, payload: "View", correlation: "Correlation", stream: "Stream") -> None:
+        """Enqueue what `Correlation` says of the array that an encoding is of."""
         raise CodecError(f"{self.name} does not multiply what it has encoded: decode it")
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:

@@ -137,8 +137,8 @@ def image_records(
     planned = plan.codec if isinstance(plan, Plan) and codec is None else None
     encoders = choices(codec if planned is None else planned)[0]
     see = propagator.image_window if encoders else propagator.image_record
-    meets = bool(encoders) and not needs_arrays and all(map(propagator.meets_encoded, encoders))
-    return {"record": lambda state, step: see(state, names), "encoded": meets}
+    correlates = bool(encoders) and not needs_arrays and all(map(propagator.correlates_encoded, encoders))
+    return {"record": lambda state, step: see(state, names), "encoded": correlates}
 
 
 def rehearsed(adjoint: Adjoint, every: int, meet: Callable[[Adjoint, int], None]) -> Callable[[], None]:

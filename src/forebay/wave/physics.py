@@ -178,7 +178,7 @@ class Physics(Protocol):
         """Return the same, perhaps as parts of the state's own arrays, for a codec that reads them where they lie."""
         return self.image_record(state, names)
 
-    def meets_encoded(self, codec: Codec) -> bool:
+    def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether `add_image` takes records that a codec has encoded, as they are kept."""
         return False
 

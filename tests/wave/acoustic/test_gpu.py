@@ -245,7 +245,7 @@ def test_records_are_multiplied_as_they_are_kept_in_three_dimensions(there, kept
     if isinstance(there, Emulated):
         launched, steps = there.emulator.launches, met.result.plan.schedule.steps
         assert launched.count("multiply") == steps - launched.count("retreat_and_image") > steps // 2
-    monkeypatch.setattr(Acoustic, "meets_encoded", lambda self, codec: False)
+    monkeypatch.setattr(Acoustic, "correlates_encoded", lambda self, codec: False)
     decoded = migrate(shot, model, costs=COSTS, **how)
     for name in ("image", "illumination"):
         assert np.array_equal(on_host(getattr(met, name)), on_host(getattr(decoded, name)))

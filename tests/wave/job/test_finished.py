@@ -15,12 +15,6 @@ from forebay.wave.job.workspace import Workspace, workspace
 class TestWhatIsDrawn:
     """The report's sections, and the pictures of a shot's waves."""
 
-    @pytest.fixture
-    def sections(self, monkeypatch):
-        written = {}
-        monkeypatch.setattr(results, "write_page", lambda path, title, lead, sections: written.update(sections))
-        return written
-
     def test_the_facts_of_a_survey(self, finished, sections):
         results.write_report(finished, None, ["picture"], "title", "lead")
         facts = dict(sections[""][0].values)
@@ -38,7 +32,7 @@ class TestWhatIsDrawn:
         assert list(finished.phases) == ["model", "shots", "sum", "image"]
         assert sum(finished.phases.values()) == pytest.approx(finished.seconds)
         assert facts["its phases"].startswith(f"model {results.seconds_to_text(finished.phases['model'])}, shots ")
-        assert list(sections)[:2] == ["", "Pictures"] and list(sections)[-2:] == ["The plan", "The job"]
+        assert sections["page"][3][:2] == ["", "Pictures"] and sections["page"][3][-2:] == ["The plan", "The job"]
         assert {"Memory over time, in shot 0", "What happened when, in shot 0", "Each shot"} <= set(sections)
         assert "Shots that are missing" not in sections and "What was damaged" not in sections
 

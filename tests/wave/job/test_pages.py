@@ -27,19 +27,6 @@ def drawn(monkeypatch):
 
 
 @pytest.fixture
-def sections(monkeypatch):
-    """Return the sections of the page that is written."""
-    written = {}
-
-    def write_page(path, title, lead, sections):
-        written.update(sections)
-        written["page"] = path, title, lead
-
-    monkeypatch.setattr(results, "write_page", write_page)
-    return written
-
-
-@pytest.fixture
 def survey(finished):
     """Make the image of the finished job one of twelve points."""
     values = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -175,7 +162,7 @@ class TestOfAPage:
             for shot in finished.summaries
         ]
         results.write_report(replace(finished, summaries=shots), "page.html", [], "title", "lead")
-        assert sections["page"] == ("page.html", "title", "lead") and "Pictures" not in sections
+        assert sections["page"][:3] == ("page.html", "title", "lead") and "Pictures" not in sections
         chart = sections["Where the time of each shot went"][0].chart
         bars = {bar.name: [box[1][1] - box[0][1] for box in bar.lines] for bar in chart.panels[0].marks}
         assert bars == {"data": [0.5] * 4, "forward": [1.0] * 4, "stall": [2.0]}

@@ -15,7 +15,7 @@ from forebay.codec.bounded import multiplying, numbers
 from forebay.codec.bounded.format import Tiling, tiling_of
 from forebay.codec.bounded.multiplying import VECTOR, pitches
 from forebay.codec.bounded.weight import Weight
-from forebay.codec.codec import Codec, Meeting
+from forebay.codec.codec import Codec, Correlation
 from forebay.errors import CodecError
 from forebay.processors import processors
 
@@ -237,14 +237,14 @@ class Bounded(Codec):
         """Return where tiles that hold places are kept, and each of their values."""
         return multiplying.kept_tiles(self._tiling(shape, dtype), places)
 
-    def multiply_device(self, payload: "View", meeting: Meeting, stream: "Stream") -> None:
+    def multiply_device(self, payload: "View", correlation: Correlation, stream: "Stream") -> None:
         """Enqueue the kernel that decodes and adds at once."""
-        if not self.multiplies(meeting.other.shape, meeting.other.dtype):
+        if not self.multiplies(correlation.other.shape, correlation.other.dtype):
             raise CodecError(f"{self.name} does not multiply arrays like these: decode the encoding")
         check_alignment(payload)
-        tiling = self._tiling(meeting.other.shape, meeting.other.dtype)
-        module = module_of(self.source, meeting.other.dtype, tiling.rank)
-        module.launch("multiply", *side_by_side(tiling), multiplying.arguments(payload, meeting, tiling), stream)
+        tiling = self._tiling(correlation.other.shape, correlation.other.dtype)
+        module = module_of(self.source, correlation.other.dtype, tiling.rank)
+        module.launch("multiply", *side_by_side(tiling), multiplying.arguments(payload, correlation, tiling), stream)
 
     def canonical(self, payload: NDArray[np.uint8], shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[np.uint8]:
         """Put the tiles in order: on a GPU, they lie in that in which they were done."""

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec.bounded.format import LANES, SIDE, TILES, VALUES, Tiling
-from forebay.codec.codec import Meeting
+from forebay.codec.codec import Correlation
 from forebay.errors import CodecError
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ VECTOR = 16
 """Bytes that a thread reads or writes at once."""
 
 
-def arguments(payload: "View", meeting: Meeting, tiling: Tiling) -> tuple[Any, ...]:
+def arguments(payload: "View", correlation: Correlation, tiling: Tiling) -> tuple[Any, ...]:
     """Return the arguments of the kernel, refusing arrays whose lines it cannot read in whole vectors."""
     from forebay.codec.device import damage_flag
 
-    other, sums = meeting.other, (meeting.products, meeting.squares)
+    other, sums = correlation.other, (correlation.products, correlation.squares)
     plane, line = pitches(other, tiling)
     places = (other.pointer, plane * tiling.itemsize, line * tiling.itemsize, *(each.pointer for each in sums))
     if any(place % VECTOR for place in places):
@@ -28,7 +28,8 @@ def arguments(payload: "View", meeting: Meeting, tiling: Tiling) -> tuple[Any, .
     if any((each.shape, each.dtype, each.contiguous) != (other.shape, other.dtype, True) for each in sums):
         raise CodecError(f"the encoding is of a {other.dtype}{list(other.shape)}: give sums like it, without gaps")
     _, t1, t0 = tiling.counts
-    where = (other.pointer, plane, line, *sums, other.dtype.type(meeting.factor), meeting.slots, meeting.kept)
+    factor = other.dtype.type(correlation.factor)
+    where = (other.pointer, plane, line, *sums, factor, correlation.slots, correlation.kept)
     about = (tiling.magic, tiling.kind, *tiling.extents, t1, t0, tiling.tiles, tiling.shift, damage_flag())
     return payload, payload.nbytes, *where, *about
 
@@ -43,14 +44,14 @@ def pitches(array: "View", tiling: Tiling) -> tuple[int, int]:
 
 
 def kept_tiles(tiling: Tiling, places: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.uint32], int]:
-    """Return the slots of a volume's tiles that hold places, where each is among their values, and how many they are.
+    """Return the slots of a volume's tiles that hold places, where each is among their values, and how many these are.
 
     Examples
     --------
     >>> from forebay.codec.bounded.format import tiling_of
-    >>> slots, where, tiles = kept_tiles(tiling_of((16, 32, 48), np.dtype("float32")), np.array([[9], [17], [20]]))
-    >>> slots.tolist(), where.tolist(), tiles
-    ([-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1], [292], 1)
+    >>> slots, where, values = kept_tiles(tiling_of((16, 32, 48), np.dtype("float32")), np.array([[9], [17], [20]]))
+    >>> slots.tolist(), where.tolist(), values
+    ([-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, -1], [292], 2048)
     """
     sides = TILES[3]
     inside = np.all((places >= 0) & (places < np.reshape(tiling.extents, (3, 1))), axis=0)
@@ -61,4 +62,4 @@ def kept_tiles(tiling: Tiling, places: NDArray[np.int64]) -> tuple[NDArray[np.in
     slots[held] = np.arange(held.size)
     row, lane = z % SIDE * SIDE + y % SIDE, y % sides[1] // SIDE * sides[2] + x % sides[2]
     where = np.maximum(slots[numbers], 0).astype(np.int64) * VALUES + row * LANES + lane
-    return slots, where.astype(np.uint32), held.size
+    return slots, where.astype(np.uint32), held.size * VALUES

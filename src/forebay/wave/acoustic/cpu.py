@@ -256,7 +256,7 @@ class CpuKernels:
         """Return what records and images cover of a field."""
         return p[(..., *self.window)]
 
-    def meets_encoded(self, codec: Codec) -> bool:
+    def correlates_encoded(self, codec: Codec) -> bool:
         """Return False: records are decoded."""
         return False
 

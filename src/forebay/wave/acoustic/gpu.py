@@ -22,7 +22,7 @@ from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Device, Launch
-from forebay.wave.kernels.encoded import EncodedMeeting
+from forebay.wave.kernels.encoded import EncodedCorrelation
 from forebay.wave.kernels.rows import WORD, Rows
 from forebay.wave.kernels.variant import Variant
 from forebay.wave.survey.points import Points
@@ -71,7 +71,7 @@ class GpuKernels:
         self._listening: dict[tuple[int, int], tuple[Any, Any, Launch]] = {}
         self._launches: dict[tuple[str, bool], Launch] = {}
         self._scattering: dict[int, tuple[Points, Launch]] = {}
-        self._meetings: dict[int, tuple[Any, EncodedMeeting]] = {}
+        self._correlations: dict[int, tuple[Any, EncodedCorrelation]] = {}
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
@@ -237,19 +237,21 @@ class AcousticGpuKernels(GpuKernels, ABC):
             memory = address(state["pml"])
         for step in steps:
             pictured = image if step == steps[-1] else None
-            met = self._meeting(senders, pictured)
-            stencil = advance if pictured is None or met is not None else self._pictured(propagator, pictured, back)
+            correlation = self._correlation(senders, pictured)
+            stencil = advance
+            if pictured is not None and correlation is None:
+                stencil = self._pictured(propagator, pictured, back)
             if sensing is not None and step == steps[-1]:
                 stencil = self._sensing(propagator, sensing)
             self._bind(changes, stencil, p, old, memory)
             for change in changes:
                 change(stream)
             stencil(stream)
-            if pictured is not None and met is not None:
-                met.add(pictured, old)
+            if pictured is not None and correlation is not None:
+                correlation.add(pictured, old)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
             if pictured is not None:
-                points.set(**(record_of(pictured) if met is None else met.beside(pictured)))
+                points.set(**(record_of(pictured) if correlation is None else correlation.beside(pictured)))
             points(stream)
             p, old = old, p
         if image is not None:
@@ -258,20 +260,20 @@ class AcousticGpuKernels(GpuKernels, ABC):
             self._after_sensing(propagator, sensing, old)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
-    def meets_encoded(self, codec: Codec) -> bool:
+    def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether images are made of records that a codec has encoded, as they are kept."""
         shape = tuple(side.stop - side.start for side in self.window)
         return self._axes == 3 and codec.multiplies(shape, self.dtype)
 
-    def _meeting(self, senders: Any, image: Imaging | None) -> EncodedMeeting | None:
+    def _correlation(self, senders: Any, image: Imaging | None) -> EncodedCorrelation | None:
         """Return what makes an image of an encoded record, prepared once; None for other records, and for none."""
         if image is None or not isinstance(image.record, Encoded):
             return None
-        if id(senders) not in self._meetings:  # kept with them, so that nothing else gets their number
+        if id(senders) not in self._correlations:  # kept with them, so that nothing else gets their number
             extents = self._planes, self._rows, WORD * self._words
             cells = self.get(senders.points.touched)
-            self._meetings[id(senders)] = senders, EncodedMeeting(self, image.record, cells, extents)
-        return self._meetings[id(senders)][1]
+            self._correlations[id(senders)] = senders, EncodedCorrelation(self, image.record, cells, extents)
+        return self._correlations[id(senders)][1]
 
     @abstractmethod
     def changes(self, layers: AcousticLayers) -> int:

@@ -42,7 +42,7 @@ class AcousticKernels(PressureKernels, Protocol):
     ) -> None:
         """Step once, or once back: `p_old` becomes the newer field, `pml` what layers know after the step."""
 
-    def meets_encoded(self, codec: Codec) -> bool:
+    def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether images are made of records that a codec has encoded, as they are kept."""
 
     def mirror(self, p: Any) -> None:

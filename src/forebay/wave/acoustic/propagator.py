@@ -197,9 +197,9 @@ class Acoustic(PressureWaves):
         """Take the adjoint's state back through steps; make an image of the last one, or add to a gradient's total."""
         return dict(self.kernels.run_back(self, state, senders, sent, steps, image, sensing))
 
-    def meets_encoded(self, codec: Codec) -> bool:
+    def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether `add_image` takes records that a codec has encoded, as they are kept."""
-        return self.kernels.meets_encoded(codec)
+        return self.kernels.correlates_encoded(codec)
 
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Return how much of what the velocity multiplies a change of the model scatters."""

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
 from forebay.processors import processors
-from forebay.tasks import Workers
+from forebay.tasks import at_once
 
 POINTS = 2**18
 """of a strip, about: as many as stay in the cache of a core, and enough that starting it takes no time"""
@@ -29,15 +30,6 @@ def in_strips(work: Callable[[slice], object], shape: Sequence[int], axis: int =
     """
     thick = max(1, points * shape[axis] // max(math.prod(shape), 1))
     strips = [slice(start, min(start + thick, shape[axis])) for start in range(0, shape[axis], thick)]
-    count = min(processors(), len(strips))
-    if count < 2:
-        for strip in strips:
-            work(strip)
-        return
-    np.empty(PIECE, np.uint8)  # else the system is asked for each piece anew, by one thread at a time
-    workers = Workers(count, "forebay-strips")
-    try:
-        for task in [workers.submit(work, strip) for strip in strips]:
-            task.result()
-    finally:
-        workers.close(cancel=True)
+    if len(strips) > 1:
+        np.empty(PIECE, np.uint8)  # else the system is asked for each piece anew, by one thread at a time
+    at_once([partial(work, strip) for strip in strips], processors(), "forebay-strips")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
 from forebay.files import FULL, remove, whole
-from forebay.wave.earth.strips import in_strips
+from forebay.processors import processors
+from forebay.tasks import at_once
 from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
@@ -122,8 +123,7 @@ def _replaced_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geom
     writers |= {name: partial(np.save, arr=values) for name, values in arrays.items()}
     names, checksums = sorted(writers), dict[str, str]()
 
-    def write(part: slice) -> None:
-        name = names[part.start]
+    def write(name: str) -> None:
         with whole(root / name) as path, path.open("wb") as file:
             writers[name](file)
         checksums[name] = checksum_of_file(root / name)
@@ -131,7 +131,7 @@ def _replaced_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geom
     with _room_in(root):
         for name in names:
             (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        in_strips(write, (len(names),), points=1)
+        at_once([partial(write, name) for name in names], processors(), "forebay-inputs")
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()

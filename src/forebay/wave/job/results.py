@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from forebay.drawing.bars import bars_chart
 from forebay.drawing.page import Drawn, Element, Facts, Picture, Section, Text, TextTable, write_page
 from forebay.planner import Plan
 from forebay.planner.drawn.timeline import COLOURS, memory_chart, timeline_chart
+from forebay.processors import processors
 from forebay.report.pictures import Panel, draw_panels, largest_shown
+from forebay.tasks import at_once
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.strips import in_strips
 from forebay.wave.files.formats import write_field
 from forebay.wave.job.pilot import picture_of
 from forebay.wave.job.run import Survey
@@ -37,15 +39,15 @@ def write_image(survey: Survey, folder: Path, formats: Sequence[str]) -> list[Pa
     for name in [name for name in formats if name in ("npy", "zarr")][:1]:
         fields |= {folder / f"stack.{name}": survey.stack.image}
         fields |= {folder / f"illumination.{name}": survey.stack.illumination}
-    files = [path for path in fields if path.suffix != ".png"]
-
-    def write(part: slice) -> None:
-        path = files[part.start]
-        write_field(path, fields[path], grid.spacing, grid.origin)
-
-    in_strips(write, (len(files),), points=1)
-    for path in fields.keys() - files:
-        draw_image(survey, path)
+    files = [
+        partial(write_field, path, values, grid.spacing, grid.origin)
+        for path, values in fields.items()
+        if path.suffix != ".png"
+    ]
+    at_once(files, processors(), "forebay-images")
+    for path in fields:
+        if path.suffix == ".png":
+            draw_image(survey, path)
     return list(fields)
 
 

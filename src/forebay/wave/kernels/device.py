@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Encoded
-from forebay.codec.codec import Meeting
+from forebay.codec.codec import Correlation
 
 SOURCES = Path(__file__).parent
 """Where the CUDA sources of all waves are."""
@@ -56,11 +56,11 @@ class Device:
         """Copy an array to the host, in the order of the stream."""
         return self.arrays.asnumpy(array)
 
-    def multiply(self, encoded: Encoded, meeting: Meeting) -> None:
+    def multiply(self, encoded: Encoded, correlation: Correlation) -> None:
         """Enqueue what an encoding adds to sums."""
         from forebay.codec.device import callers_stream, start
 
-        encoded.codec.multiply_device(start(encoded.payload, encoded.nbytes), meeting, callers_stream())
+        encoded.codec.multiply_device(start(encoded.payload, encoded.nbytes), correlation, callers_stream())
 
     def launch(
         self, kernel: Any, grid: Sequence[int], block: Sequence[int], arguments: int, stream: Any, shared: int = 0

@@ -11,17 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.codec import Encoded
-from forebay.codec.codec import Meeting
+from forebay.codec.codec import Correlation
 from forebay.cuda.arrays import View
 from forebay.machine.spec import c_strides
 from forebay.wave.imaging import Imaging
 
-TILE = 2048
-"""Values of a tile."""
 
-
-class EncodedMeeting:
-    """Where a field meets encoded records that are all alike, and points that send.
+class EncodedCorrelation:
+    """The correlation of a field, into which points send, with encoded records that are all alike.
 
     `kernels` have the field's window and device, `cells` are those that points touch, in a field of some extents.
     """
@@ -30,10 +27,10 @@ class EncodedMeeting:
         self._device, dtype = kernels.device, record.dtype
         first = np.array([[side.start] for side in kernels.window])
         seen = np.stack(np.unravel_index(cells.astype(np.int64), extents)) - first
-        slots, places, tiles = record.codec.kept_tiles(record.shape, dtype, seen)
+        slots, places, values = record.codec.kept_tiles(record.shape, dtype, seen)
         arrays = self._device.arrays
         self._slots, self._places = arrays.asarray(slots), arrays.asarray(places)
-        self._values = arrays.zeros((max(1, tiles), TILE), dtype)
+        self._values = arrays.zeros(max(1, values), dtype)
         strides = c_strides(extents, dtype.itemsize)
         self._first = sum(side.start * stride for side, stride in zip(kernels.window, strides, strict=True))
         nbytes = math.prod(record.shape) * dtype.itemsize
@@ -47,7 +44,7 @@ class EncodedMeeting:
             View.at(address(each), about.shape, about.dtype) for each in (image.image, image.illumination)
         )
         slots, values = address(self._slots), address(self._values)
-        self._device.multiply(image.record, Meeting(other, products, squares, float(image.factor), slots, values))
+        self._device.multiply(image.record, Correlation(other, products, squares, float(image.factor), slots, values))
 
     def beside(self, image: Imaging) -> dict[str, Any]:
         """Return the arguments of points that send into that field afterwards."""
