@@ -190,7 +190,7 @@ def pool() -> Chart:
 
 def history() -> Chart:
     """Draw measured costs of a history that is kept."""
-    rows = [row for row in measured("rtm-history") if row.get("cost")]
+    rows = [row for row in measured("rtm-history") + measured("rtm-every") if row.get("cost")]  # the latest of each
     return bars(
         {
             f"{row['codec']}, every {row['every']}": {
