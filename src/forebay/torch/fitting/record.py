@@ -35,8 +35,7 @@ Log = defaultdict[str, list[Any]]
 - "room": bytes that an encoder needs on the device for a moment;
 - "small", "outputs": numbers of saved tensors that are parameters or too small to move, and that are its output;
 - "made": storage and bytes of each output that it saved;
-- "peak forward", "peak after", "peak backward": bytes of the device;
-- "follows": that it follows the block before, as such a block does.
+- "peak forward", "peak after", "peak backward": bytes of the device.
 """
 
 
@@ -46,11 +45,9 @@ class BlockRecord:
 
     name: str
     module: int
-    """the identity of the module, or of those that it is made of"""
+    """the identity of the module"""
     kind: tuple[Any, ...]
     """what blocks that are alike have in common, with the signature of their inputs"""
-    count: int = 1
-    """the blocks of the model that it is made of"""
     log: Log = field(default_factory=lambda: defaultdict(list))
 
     @property
@@ -61,7 +58,7 @@ class BlockRecord:
 
 def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
     """Begin the record of a call of a block with these tensors."""
-    return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)), block.count)
+    return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)))
 
 
 class BlockBytes(NamedTuple):
@@ -113,13 +110,10 @@ class MeasuredBlock:
     name: str
     module: int
     signature: Signature
-    count: int = 1
     bytes: BlockBytes = _NO_BYTES
     times: BlockTimes = _NO_TIMES
     needed: bool = True
     """whether the loss needed it"""
-    follows: bool = False
-    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
     refused: bool = False
     """whether it cannot be run again as it was, so that it is kept"""
     outputs: frozenset[int] = frozenset()
@@ -144,11 +138,9 @@ def measured_blocks(
             record.name,
             record.module,
             record.signature,
-            record.count,
             _bytes(number, records),
             _times(record.log, shares, gauge),
             needed=bool(record.log["backward"]),
-            follows=bool(record.log["follows"]),
             refused=record.module in refused,
             outputs=frozenset(record.log["outputs"]),
             small=frozenset(record.log["small"]),
