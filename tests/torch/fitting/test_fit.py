@@ -173,8 +173,7 @@ class Counting(TorchDispatchMode):
     [
         ("keep", 0),
         ("keep costly, recompute the rest", 0),
-        ("keep 3/4 of costly, recompute the rest", 4),
-        ("offload 1/2 of costly, recompute the rest", 4 * 2),
+        ("offload costly, recompute the rest", 0),
         ("offload", 0),
         ("recompute", 4 * 3),
     ],

@@ -16,7 +16,6 @@ from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import uniform_picks
 from forebay.planner.drawn.counters import explained, write_counters
 from forebay.planner.drawn.timeline import COLOURS
-from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 
 
@@ -106,14 +105,12 @@ class FitPlan:
         return preformatted(self.explain()) + self.plot().markup
 
     def alternatives(self) -> list[tuple[str, float, int]]:
-        """Return name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
+        """Return name, predicted seconds and peak bytes of each choice made for all blocks alike.
 
         A block that does not have it has the one with the fewest bytes.
         """
         alternatives = []
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
-            if name not in SIMPLE:
-                continue
             places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
             picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])

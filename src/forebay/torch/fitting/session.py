@@ -22,7 +22,7 @@ from forebay.torch.fitting.iteration import Beginning, Iteration, IterationKey, 
 from forebay.torch.fitting.measurement import measure
 from forebay.torch.fitting.planning import STEPS_EACH
 from forebay.torch.fitting.profile import FitPhase, Profile
-from forebay.torch.fitting.record import BlockRecord, record_of, signature
+from forebay.torch.fitting.record import BlockRecord, signature
 from forebay.torch.fitting.shapes import ShapeProfiles
 from forebay.torch.fitting.treatment import end_pass, hook_outputs, leave, reach, treat
 from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
@@ -175,7 +175,7 @@ class FittingSession:
         """Run a block of an iteration."""
         number, tools = len(iteration.records), self._tools
         assert tools is not None
-        record = record_of(block, inputs.tensors)
+        record = BlockRecord(block.name, block.identity, signature(inputs.tensors))
         refuse = partial(self._refuse, record)
         if iteration.plan is None:
             refused = not self._check(block, record, inputs, True)

@@ -28,11 +28,6 @@ class FittedBlock:
         """Its parameters, buffers and modes."""
         return ModuleState(self.module)
 
-    @cached_property
-    def kind(self) -> tuple[Any, ...]:
-        """What blocks that are alike have in common, besides their inputs."""
-        return type(self.module), tuple(parameter.shape for parameter in self.module.parameters())
-
     @property
     def identity(self) -> int:
         """What tells it from others: that of its module."""
