@@ -2,7 +2,6 @@
 
 import copy
 import gc
-from math import ceil
 
 import pytest
 import torch
@@ -12,23 +11,14 @@ from torch.nn import functional
 from forebay import Budget
 from forebay.planner.blocks import simulate
 from forebay.torch import fit, plan_of
-from forebay.torch.fitting import record
 from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.replay.costly_operations import SHARES, share_of
 
 AMPLE = Budget(device="1GB", host="1GB")
 EXACT = [name for name in TREATMENTS if "compress" not in name]
 
 
-def first_of(operations, seconds):
-    """Take the first operations for the costliest: which are depends on the clock."""
-    counts = {name: ceil(share * len(operations)) for name, share in SHARES.items()}
-    return {name: share_of(operations[:count]) for name, count in counts.items()} if operations else {}
-
-
 @pytest.fixture(autouse=True)
-def deterministic(monkeypatch):
-    monkeypatch.setattr(record, "shares_of", first_of)
+def deterministic():
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)

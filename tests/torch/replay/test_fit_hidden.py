@@ -294,7 +294,7 @@ def steps_of(kind, choice, count=16, rows=32):
         yield equal(*results), told(caught)
 
 
-@pytest.mark.parametrize("choice", ["recompute", "keep 1/2 of costly, recompute the rest"])
+@pytest.mark.parametrize("choice", ["recompute", "keep costly, recompute the rest"])
 @pytest.mark.parametrize("kind", LATE)
 def test_state_that_shows_later_is_told_when_it_does_and_kept_from_then_on(kind, choice):
     steps = list(steps_of(LATE[kind], choice))

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 
 from forebay.planner.blocks import Block, BlockChoice
 from forebay.torch.fitting.record import MeasuredBlock
-from forebay.torch.replay.costly_operations import SHARES
 
 
 @dataclass(frozen=True)
@@ -12,7 +11,7 @@ class Treatment:
     """What is done with what a block saves."""
 
     what: str
-    """all, nothing, or which of the outputs of costly operations, the rest being recomputed"""
+    """all, nothing, or costly: the outputs of costly operations, the rest being recomputed"""
     away: bool = False
     """on the host rather than on the device"""
     encoded: bool = False
@@ -21,17 +20,14 @@ class Treatment:
 
 TREATMENTS = {
     "keep": Treatment("all"),
-    **{f"keep {share}, recompute the rest": Treatment(share) for share in SHARES},
+    "keep costly, recompute the rest": Treatment("costly"),
     "offload": Treatment("all", away=True),
-    **{f"offload {share}, recompute the rest": Treatment(share, away=True) for share in SHARES},
+    "offload costly, recompute the rest": Treatment("costly", away=True),
     "compress": Treatment("all", encoded=True),
     "offload compressed": Treatment("all", away=True, encoded=True),
     "recompute": Treatment("nothing"),
     "recompute, inputs offloaded": Treatment("nothing", inputs_away=True),
 }
-
-SIMPLE = frozenset(name for name, treatment in TREATMENTS.items() if treatment.what in ("all", "nothing", "costly"))
-"""Those that keep no mere share of the costly outputs."""
 
 LOW_OVERHEAD = frozenset(
     name for name, treatment in TREATMENTS.items() if treatment.what == "nothing" or treatment == Treatment("all")
@@ -59,12 +55,12 @@ def block_of(measured: MeasuredBlock, peaks: tuple[int, int, int], host: bool, f
         return block
     staying = nbytes.stays + nbytes.loose
     choices = [BlockChoice("keep", kept=saved + nbytes.loose, keeps_output=kept), BlockChoice("recompute")]
-    for name, share in measured.costly.items():
-        if share.nbytes < WORTH * saved:
-            choices.append(BlockChoice(f"keep {name}, recompute the rest", kept=share.nbytes))
-            moved = share.nbytes - share.stays
-            if host and moved:
-                choices.append(BlockChoice(f"offload {name}, recompute the rest", kept=share.stays, moved=moved))
+    costly = measured.costly
+    if costly.numbers and costly.nbytes < WORTH * saved:
+        choices.append(BlockChoice("keep costly, recompute the rest", kept=costly.nbytes))
+        moved = costly.nbytes - costly.stays
+        if host and moved:
+            choices.append(BlockChoice("offload costly, recompute the rest", kept=costly.stays, moved=moved))
     if nbytes.encoded < WORTH * saved:
         coded = BlockChoice("compress", kept=nbytes.encoded + nbytes.loose, room=nbytes.room, keeps_output=kept)
         choices.append(coded)
@@ -86,4 +82,5 @@ def _timely(choice: BlockChoice, measured: MeasuredBlock) -> BlockChoice:
     treatment, times = TREATMENTS[choice.name], measured.times
     if treatment.encoded:
         return replace(choice, forward=times.encode, backward=times.decode)
-    return replace(choice, backward=times.replays.get(treatment.what, 0.0))
+    again = {"all": 0.0, "costly": times.replay_of_rest, "nothing": times.replay}
+    return replace(choice, backward=again[treatment.what])

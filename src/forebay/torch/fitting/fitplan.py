@@ -16,7 +16,6 @@ from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import uniform_picks
 from forebay.planner.drawn.counters import explained, write_counters
 from forebay.planner.drawn.timeline import COLOURS
-from forebay.torch.fitting.choices import SIMPLE
 from forebay.units import Budget, seconds_to_text, to_text
 
 
@@ -34,8 +33,6 @@ class FitPlan:
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
-    count: int = 0
-    """the blocks of the model, some of which may be taken together"""
     measured: float | None = None
     """seconds of the iteration with this plan that was timed, forward and backward; once a plan stays, none is"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
@@ -65,9 +62,8 @@ class FitPlan:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
         foreseen, chain = self.foreseen, self.chain
         least = sum(block.forward + block.backward for block in chain.blocks) + chain.outside
-        together = f" made of {self.count} neighbours" if self.count > len(chain.blocks) else ""
         lines = [
-            f"{len(chain.blocks)} blocks{together}, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
+            f"{len(chain.blocks)} blocks, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
             f"{seconds_to_text(least)} with memory for everything",
             *(f"  {name}: {_numbers(positions)}" for name, positions in _grouped(self.picks).items()),
             f"device    {to_text(foreseen.peak)} at most, of {'all memory' if self.counts else 'what blocks save'}",
@@ -109,14 +105,12 @@ class FitPlan:
         return preformatted(self.explain()) + self.plot().markup
 
     def alternatives(self) -> list[tuple[str, float, int]]:
-        """Return name, predicted seconds and peak bytes of each simple choice made for all blocks alike.
+        """Return name, predicted seconds and peak bytes of each choice made for all blocks alike.
 
         A block that does not have it has the one with the fewest bytes.
         """
         alternatives = []
         for name in dict.fromkeys(choice.name for block in self.chain.blocks for choice in block.choices):
-            if name not in SIMPLE:
-                continue
             places = zip(self.chain.blocks, uniform_picks(self.chain, name), strict=True)
             picks = [block.choices[place] for block, place in places]
             foreseen = simulate(self.chain, picks, self.budget["device"])

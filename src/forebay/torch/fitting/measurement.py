@@ -20,7 +20,7 @@ from forebay.torch.fitting.record import BlockRecord, Log
 from forebay.torch.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
 from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import CostlyOperation, Observed, watching
+from forebay.torch.replay.costly_operations import Observed, watching
 from forebay.torch.replay.frame import Frame
 from forebay.torch.saved_tensors import KeptTensor, keep
 
@@ -134,7 +134,7 @@ def _watch(
     for number, (span, sizes, packed, given) in enumerate(observed):
         if packed <= needed and not given.changed:  # something after it is saved, which needs it
             stays = sum(nbytes for nbytes in sizes if nbytes < tools.store.least)
-            log["operations"].append((CostlyOperation(number, sum(sizes), stays), span))
+            log["operations"].append((number, sum(sizes), stays, span))
 
 
 def _weighing(tools: DeviceTools, log: Log, inputs: set[int]) -> Callable[[torch.Tensor], KeptTensor]:

@@ -26,8 +26,8 @@ MOST_PLANS = 3
 """So many plans are run at most: what is predicted to be fastest, one of low overhead, the fastest at their pace."""
 STEPS_EACH = 2
 """Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
-SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
-"""After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
+SETTLED_AFTER = 1 + MOST_PLANS * STEPS_EACH
+"""After so many iterations at most a plan stays: one is measured."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, plans are looked over."""
 
@@ -57,14 +57,6 @@ class FitPlanner:
         grown = base > profile.plan_base + GROWTH
         if grown:
             profile = replace(profile, plan_base=base)
-        try:
-            return self._due(profile, grown)
-        except BudgetError:
-            if not profile.together:
-                raise
-            return replace(profile.measure_anew(forget=True), together={})  # they may fit one by one
-
-    def _due(self, profile: Profile, grown: bool) -> Profile:
         plan = profile.plan
         if plan is not None and grown:
             again = self._again(profile, plan.names)
@@ -136,7 +128,7 @@ class FitPlanner:
         for room in self._rooms(profile):
             picked = find(room)
             if not picked[1].excess and not self._left(profile, _names(picked)):
-                return self._plan(chain, picked, profile)
+                return FitPlan(self.budget, chain, *picked, self.link, self.counts)
         lacks = to_text(picked[1].excess or profile.shortfall)
         what = "any choice" if self.choice is None else f"{self.choice!r}"
         raise BudgetError(
@@ -168,7 +160,7 @@ class FitPlanner:
         for room in self._rooms(profile):
             foreseen = simulate(chain, picks, room)
             if not foreseen.excess:
-                return self._plan(chain, (picks, foreseen), profile)
+                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts)
         return None
 
     def _given(self, profile: Profile) -> FitPlan | None:
@@ -185,10 +177,6 @@ class FitPlanner:
             f"or it needs more than {self.budget!r} by now. Another is made",
             stacklevel=2,
         )
-
-    def _plan(self, chain: Chain, picked: Picked, profile: Profile) -> FitPlan:
-        count = sum(block.count for block in profile.blocks)
-        return FitPlan(self.budget, chain, *picked, self.link, self.counts, count=count)
 
     def _rooms(self, profile: Profile) -> list[int]:
         """List the bytes to plan with: some are left where that is possible, all are taken where nothing else is."""

@@ -1,16 +1,14 @@
 """What one iteration tells of a block: a log of what was seen, and the frozen facts that it comes to."""
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
 
 from forebay.torch.gauge import HostGauge
-from forebay.torch.replay.block import FittedBlock
-from forebay.torch.replay.costly_operations import Share, shares_of
+from forebay.torch.replay.costly_operations import CostlyOperations
 
 Signature = tuple[Any, ...]
 
@@ -28,15 +26,14 @@ Log = defaultdict[str, list[Any]]
 
 - spans of "forward", "backward", "replay" (one for each run after the first), of its "tail" behind all that is needed,
   of "encode" and "decode";
-- "operations": costly ones whose outputs are worth keeping, each with its span;
+- "operations": costly ones whose outputs are worth keeping: number, bytes, those of them in small storages, and span;
 - "given": storage, bytes, and whether these stay where they are, of each input;
 - "saved": bytes of each storage that it saves but for parameters, inputs and outputs; of these what is too small to
   move; and those of its encoding;
 - "room": bytes that an encoder needs on the device for a moment;
 - "small", "outputs": numbers of saved tensors that are parameters or too small to move, and that are its output;
 - "made": storage and bytes of each output that it saved;
-- "peak forward", "peak after", "peak backward": bytes of the device;
-- "follows": that it follows the block before, as such a block does.
+- "peak forward", "peak after", "peak backward": bytes of the device.
 """
 
 
@@ -46,22 +43,10 @@ class BlockRecord:
 
     name: str
     module: int
-    """the identity of the module, or of those that it is made of"""
-    kind: tuple[Any, ...]
-    """what blocks that are alike have in common, with the signature of their inputs"""
-    count: int = 1
-    """the blocks of the model that it is made of"""
+    """the identity of the module"""
+    signature: Signature
+    """of what it was given"""
     log: Log = field(default_factory=lambda: defaultdict(list))
-
-    @property
-    def signature(self) -> Signature:
-        """What it was given."""
-        return self.kind[-1]  # type: ignore[no-any-return]
-
-
-def record_of(block: FittedBlock, tensors: list[torch.Tensor]) -> BlockRecord:
-    """Begin the record of a call of a block with these tensors."""
-    return BlockRecord(block.name, block.identity, (block.kind, signature(tensors)), block.count)
 
 
 class BlockBytes(NamedTuple):
@@ -93,17 +78,17 @@ class BlockTimes(NamedTuple):
     encode: float = 0.0
     """all that it saves"""
     decode: float = 0.0
-    replays: Mapping[str, float] = {}
-    """of second runs, by which outputs are kept of the first"""
+    replay: float = 0.0
+    """of second runs"""
+    replay_of_rest: float = 0.0
+    """of second runs where outputs of costly operations are kept"""
 
     def at_pace(self, factor: float) -> "BlockTimes":
         """Return all of it slower or faster."""
-        forward, backward, encode, decode, replays = self
-        again = {what: factor * seconds for what, seconds in replays.items()}
-        return BlockTimes(factor * forward, factor * backward, factor * encode, factor * decode, again)
+        return BlockTimes(*(factor * seconds for seconds in self))
 
 
-_NO_BYTES, _NO_TIMES = BlockBytes(), BlockTimes()
+_NO_BYTES, _NO_TIMES, _NONE_COSTLY = BlockBytes(), BlockTimes(), CostlyOperations()
 
 
 @dataclass(frozen=True)
@@ -113,21 +98,17 @@ class MeasuredBlock:
     name: str
     module: int
     signature: Signature
-    count: int = 1
     bytes: BlockBytes = _NO_BYTES
     times: BlockTimes = _NO_TIMES
     needed: bool = True
     """whether the loss needed it"""
-    follows: bool = False
-    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
     refused: bool = False
     """whether it cannot be run again as it was, so that it is kept"""
     outputs: frozenset[int] = frozenset()
     """the numbers of saved tensors that are its output: after these there is nothing to leave out of a second run"""
     small: frozenset[int] = frozenset()
     """the numbers of those that are parameters, or smaller than what is moved"""
-    costly: Mapping[str, Share] = field(default_factory=dict)
-    """the shares of the outputs of costly operations that may be kept"""
+    costly: CostlyOperations = _NONE_COSTLY
 
 
 def total_seconds(gauge: HostGauge, spans: Iterable[Span]) -> float:
@@ -144,17 +125,15 @@ def measured_blocks(
             record.name,
             record.module,
             record.signature,
-            record.count,
             _bytes(number, records),
-            _times(record.log, shares, gauge),
+            _times(record.log, gauge),
             needed=bool(record.log["backward"]),
-            follows=bool(record.log["follows"]),
             refused=record.module in refused,
             outputs=frozenset(record.log["outputs"]),
             small=frozenset(record.log["small"]),
-            costly=shares,
+            costly=_costly(record.log),
         )
-        for number, (record, shares) in enumerate(zip(records, _costly(records, gauge), strict=True))
+        for number, record in enumerate(records)
     )
 
 
@@ -179,20 +158,14 @@ def _bytes(number: int, records: Sequence[BlockRecord]) -> BlockBytes:
     )
 
 
-def _costly(records: Sequence[BlockRecord], gauge: HostGauge) -> list[dict[str, Share]]:
-    """Find the shares of costly outputs that may be kept: the same for blocks that are alike."""
-    alike: dict[Any, list[list[float]]] = defaultdict(list)
-    keys = [(record.kind, tuple(operation for operation, _ in record.log["operations"])) for record in records]
-    for record, key in zip(records, keys, strict=True):
-        alike[key].append([gauge.seconds(*span) for _, span in record.log["operations"]])
-    shares = {
-        key: shares_of(key[1], [median(times) for times in zip(*seconds, strict=True)])
-        for key, seconds in alike.items()
-    }
-    return [shares[key] for key in keys]
+def _costly(log: Log) -> CostlyOperations:
+    """Sum up the costly operations whose outputs may be kept."""
+    operations = log["operations"]
+    nbytes, stays = (sum(operation[place] for operation in operations) for place in (1, 2))
+    return CostlyOperations(frozenset(number for number, *_ in operations), nbytes, stays)
 
 
-def _times(log: Log, costly: Mapping[str, Share], gauge: HostGauge) -> BlockTimes:
+def _times(log: Log, gauge: HostGauge) -> BlockTimes:
     """Add up the seconds of a block forward and backward, of its encoding, and of each kind of second run."""
     encode, decode, forward = (total_seconds(gauge, log[what]) for what in ("encode", "decode", "forward"))
     if not log["backward"]:
@@ -205,8 +178,6 @@ def _times(log: Log, costly: Mapping[str, Share], gauge: HostGauge) -> BlockTime
     first = min(forward, (sum(replays) - aside) / len(replays)) if replays else forward
     watched = replays[0] - aside if replays else 0.0
     runs = first * max(len(replays), 1)
-    second = {"all": 0.0, "nothing": runs}
-    for name, share in costly.items():
-        left_out = total_seconds(gauge, (span for each, span in log["operations"] if each.number in share.numbers))
-        second[name] = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
-    return BlockTimes(first, backward, encode, decode, second)
+    left_out = total_seconds(gauge, (span for *_, span in log["operations"]))
+    rest = max(1 - left_out / watched if watched > 0 else 1.0, 0.02) * runs
+    return BlockTimes(first, backward, encode, decode, runs, rest)

@@ -37,10 +37,9 @@ def treat(
     if treatment.what == "all":
         output = _saving(block, inputs, hold, expected.outputs | expected.small)
     else:
-        share = expected.costly.get(treatment.what)
         keep_input = partial(_hold_input, hold) if treatment.inputs_away else keep
         frame = Frame(block, inputs, refuse, expected.outputs, keep_input)
-        wanted = frozenset[int]() if share is None else share.numbers
+        wanted = expected.costly.numbers if treatment.what == "costly" else frozenset()
         output = frame.run(inputs, wanted, hold if treatment.away else keep)
     # Not one by one while it runs: the device would wait for the host, at the beginning of a step.
     entries = [entry for reference in sent if (entry := reference()) is not None]

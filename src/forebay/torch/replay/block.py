@@ -22,23 +22,16 @@ class FittedBlock:
     call: Call
     """its own forward"""
     module: nn.Module
-    count: int = 1
-    """the blocks of the model that it is made of"""
 
     @cached_property
     def module_state(self) -> ModuleState:
         """Its parameters, buffers and modes."""
         return ModuleState(self.module)
 
-    @cached_property
-    def kind(self) -> tuple[Any, ...]:
-        """What blocks that are alike have in common, besides their inputs."""
-        return type(self.module), tuple(parameter.shape for parameter in self.module.parameters())
-
-    @cached_property
+    @property
     def identity(self) -> int:
-        """What tells it from others: its module, or those that it is made of."""
-        return id(self.module) if self.count == 1 else hash(tuple(map(id, self.module.children())))
+        """What tells it from others: that of its module."""
+        return id(self.module)
 
     @property
     def compiled(self) -> bool:

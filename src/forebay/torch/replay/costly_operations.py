@@ -1,7 +1,7 @@
 """Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, count
+from itertools import count
 from typing import Any, NamedTuple
 
 import optree
@@ -28,61 +28,15 @@ _NAMES = (
 )
 COSTLY = frozenset(getattr(torch.ops.aten, name).default for name in _NAMES if hasattr(torch.ops.aten, name))
 
-SHARES = {"costly": 1.0, "3/4 of costly": 0.75, "1/2 of costly": 0.5, "1/4 of costly": 0.25}
-"""What may be kept of the costly outputs, by its share of their bytes."""
 
-LEAST = 0.05
-"""Less than this share of the bytes is not kept alone, nor dropped alone."""
+class CostlyOperations(NamedTuple):
+    """The costly operations of a block whose outputs may be kept."""
 
-
-class CostlyOperation(NamedTuple):
-    """A costly operation of a block."""
-
-    number: int
-    nbytes: int
-    """of its outputs"""
+    numbers: frozenset[int] = frozenset()
+    nbytes: int = 0
+    """of their outputs"""
     stays: int = 0
     """those of them that are in storages smaller than what is moved"""
-
-
-class Share(NamedTuple):
-    """Some costly operations of a block, whose outputs are kept."""
-
-    numbers: frozenset[int]
-    nbytes: int
-    stays: int = 0
-
-
-def shares_of(operations: Sequence[CostlyOperation], seconds: Sequence[float]) -> dict[str, Share]:
-    """Rank the shares of a block's costly outputs that may be kept: all, and those that take longest for their bytes.
-
-    Where operations cannot be parted so, the nearest that there is, unless that is nearly all or nearly nothing.
-
-    Examples
-    --------
-    >>> operations = [CostlyOperation(number, nbytes) for number, nbytes in enumerate([300, 100, 100, 400])]
-    >>> {name: sorted(share.numbers) for name, share in shares_of(operations, [0.60, 0.30, 0.18, 0.76]).items()}
-    {'costly': [0, 1, 2, 3], '3/4 of costly': [0, 1, 3], '1/2 of costly': [0, 1], '1/4 of costly': [1]}
-    """
-    timed = zip(operations, seconds, strict=True)
-    ranked = [
-        operation
-        for operation, _ in sorted(timed, key=lambda pair: (-pair[1] / max(1, pair[0].nbytes), pair[0].number))
-    ]
-    whole = sum(operation.nbytes for operation in ranked)
-    nearest: dict[str, tuple[float, int]] = {}
-    for taken, size in enumerate(accumulate(operation.nbytes for operation in ranked), 1):
-        if LEAST * whole <= size <= (1 - LEAST) * whole:
-            apart, name = min((abs(share * whole - size), name) for name, share in SHARES.items() if share < 1)
-            nearest[name] = min(nearest.get(name, (apart, taken)), (apart, taken))
-    some = {name: share_of(ranked[: nearest[name][1]]) for name in SHARES if name in nearest}
-    return {"costly": share_of(ranked), **some} if ranked else {}
-
-
-def share_of(operations: Sequence[CostlyOperation]) -> Share:
-    """Sum some operations up as one share."""
-    numbers, nbytes, stays = zip(*operations, strict=True)
-    return Share(frozenset(numbers), sum(nbytes), sum(stays))
 
 
 def is_costly(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> bool:
