@@ -151,7 +151,13 @@ class Emulator:
 
     def kernel(self, source, name, defines, shared=0):
         together = name == "points" or source.name in ("volume.cu", "sweep.cu")
+        # All kernels of a source are one library here, which takes longest to compile.
+        defines = {key: value for key, value in defines.items() if key not in ("ONE_KERNEL", name.upper())}
         return name, together, getattr(library(source, tuple(sorted(defines.items()))), f"launch_{name}")
+
+    def compile(self, source, kernels):
+        for name, defines in kernels.items():
+            self.kernel(source, name, defines)
 
     def address(self, array):
         assert array.flags.c_contiguous

@@ -5,6 +5,7 @@ and a warp adds what a point hears in 32 parts. So fields agree to the last bits
 after some dozens of steps, ten times the rounding of one number.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -368,3 +369,42 @@ def test_the_source_compiles(axes, radius, arch):
         pytest.skip(str(error))
     own = (b"advance_and_image", b"curvature") if axes == 2 else (b"retreat_and_image", b"retreat_and_sense")
     assert all(name in code for name in (b"change", b"change_back", b"advance", *own, b"crop"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "change",
+        "change_back",
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("advance", "retreat", "retreat_and_image")),
+    ],
+)
+def test_a_kernel_of_volumes_compiles_alone(name):
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    try:
+        code = compile_only(volume.SOURCE, fmad=False, defines={"RADIUS": 2, "ONE_KERNEL": 1, name.upper(): 1})
+    except DeviceError as error:
+        pytest.skip(str(error))
+    assert set(re.findall(rb"\.text\.(\w+)", code)) == {name.encode()}
+
+
+def test_a_migration_asks_for_no_kernel_that_is_not_compiled_ahead(monkeypatch):
+    move = Emulated(monkeypatch)
+    asked, real = [], move.emulator.kernel
+
+    def kernel(source, name, defines, *shared):
+        asked.append((source.name, name, tuple(sorted(defines.items()))))
+        return real(source, name, defines, *shared)
+
+    monkeypatch.setattr(move.emulator, "kernel", kernel)
+    model = random_model(SHAPES["3-D"], free_surface=True)
+    shot = random_shot(model, samples=6)
+    loop = Loop(shot, Acoustic(move(model), shot.dt, 8))
+    waves = loop.propagator
+    waves.kernels.compile_ahead(waves.layers)
+    ahead = set(asked)
+    record = waves.image_record(loop.forward(waves.zeros(), 0, 4), ("pp",))
+    adjoint = Adjoint(loop, np.zeros(loop.data().shape, np.float32))
+    adjoint.back_to(1)
+    waves.add_image(adjoint, 0, waves.image_sums(("pp",)), record, shot.dt, None)
+    assert {each for each in asked if each[0] == volume.SOURCE.name} == ahead and len(ahead) == 5

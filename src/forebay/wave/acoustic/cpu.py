@@ -252,6 +252,9 @@ class CpuKernels:
         known = self._known or None
         return known if known is None or self.lead else known[0]
 
+    def compile_ahead(self, layers: AcousticLayers) -> None:
+        """Do nothing: loops are kept compiled, and begin one after the other."""
+
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
         return p[(..., *self.window)]

@@ -275,6 +275,9 @@ class AcousticGpuKernels(GpuKernels, ABC):
             self._correlations[id(senders)] = senders, EncodedCorrelation(self, image.record, cells, extents)
         return self._correlations[id(senders)][1]
 
+    def compile_ahead(self, layers: AcousticLayers) -> None:
+        """Do nothing: kernels of planes know the shape of the fields, and compile with the first shot."""
+
     @abstractmethod
     def changes(self, layers: AcousticLayers) -> int:
         """Return how many values layers put somewhere for a stencil."""

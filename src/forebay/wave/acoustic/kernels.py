@@ -45,6 +45,9 @@ class AcousticKernels(PressureKernels, Protocol):
     def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether images are made of records that a codec has encoded, as they are kept."""
 
+    def compile_ahead(self, layers: AcousticLayers) -> None:
+        """Compile what a migration with such layers needs, where that is done at the first use."""
+
     def mirror(self, p: Any) -> None:
         """Fill the halo above a free surface."""
 

@@ -334,6 +334,9 @@ struct AdvanceAndSense {
     }
 };
 
+// Each kernel can be compiled alone, beside the others: ONE_KERNEL and its own name in capitals are 1 then.
+
+#if !ONE_KERNEL || ADVANCE
 // Step once: `old` becomes the newer field, and what layers remember goes along.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     advance(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
@@ -349,7 +352,9 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     if (zone.along) return march<NONE, FORWARD>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
+#endif
 
+#if !ONE_KERNEL || RETREAT
 // Step once back: the transpose.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     retreat(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
@@ -365,7 +370,9 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
+#endif
 
+#if !ONE_KERNEL || RETREAT_AND_IMAGE
 // Step once back, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     retreat_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
@@ -386,7 +393,9 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
+#endif
 
+#if !ONE_KERNEL || RETREAT_AND_SENSE
 // Step once back, and add factor times `record` times what the velocity multiplies in the step to a total.
 extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     retreat_and_sense(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
@@ -404,7 +413,9 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
     if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
     march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
 }
+#endif
 
+#if !ONE_KERNEL || CHANGE
 // What layers of rows change that no stencil knows of, taken from the older field before a step.
 extern "C" __global__ void change(const float4* __restrict__ p, float4* __restrict__ old,
                                   const float4* __restrict__ squared, float4* __restrict__ memory,
@@ -414,7 +425,9 @@ extern "C" __global__ void change(const float4* __restrict__ p, float4* __restri
     change_parts<FORWARD>(p, {old, squared, nullptr, nullptr, 0}, memory, coefficients, sides, table, parts,
                           {rows, words, first_word, end}, {w_z, w_y, w_x});
 }
+#endif
 
+#if !ONE_KERNEL || CHANGE_BACK
 // The same before a step back; where there is a total, factor times `record` times the change is added to it.
 extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __restrict__ old,
                                        const float4* __restrict__ squared, float4* __restrict__ memory,
@@ -425,3 +438,4 @@ extern "C" __global__ void change_back(const float4* __restrict__ p, float4* __r
     change_parts<BACK>(p, {old, squared, record, total, factor}, memory, coefficients, sides, table, parts,
                           {rows, words, first_word, end}, {w_z, w_y, w_x});
 }
+#endif

@@ -20,6 +20,8 @@ from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
 SOURCE = Path(__file__).parent / "volume.cu"
+MIGRATING = ("retreat_and_image", "retreat", "advance", "change_back", "change")
+"""The kernels of a migration, those first that take longest to compile."""
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
 SHARED_OF_BLOCK = 1024
@@ -220,11 +222,19 @@ class VolumeKernels(AcousticGpuKernels):
         layers: AcousticLayers,
         shared: int,
     ) -> Launch:
+        kernel = self.device.kernel(SOURCE, name, self._defines(name, layers), shared)
+        return Launch(self.device, kernel, grid, block, arguments, shared)
+
+    def compile_ahead(self, layers: AcousticLayers) -> None:
+        """Compile the kernels of a migration, each by itself, all at once."""
+        self.device.compile(SOURCE, {name: self._defines(name, layers) for name in MIGRATING})
+
+    def _defines(self, name: str, layers: AcousticLayers) -> dict[str, int]:
+        """Return the macros with which a kernel is compiled alone."""
         along, across = self.variant.block
         defines = {"RADIUS": self.radius, "BLOCK_X": along, "BLOCK_Y": across, "BLOCKS": self.variant.blocks}
         defines |= {"STAGES": self._stages, "ROOM": self._room // WORD_BYTES, "EDGE": self._edge(layers)}
-        kernel = self.device.kernel(SOURCE, name, defines, shared)
-        return Launch(self.device, kernel, grid, block, arguments, shared)
+        return defines | {"ONE_KERNEL": 1, name.upper(): 1}
 
 
 def _spacing(weights: Any) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """A GPU as the loops of waves see it: its arrays, and kernels that are launched again and again."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from forebay.codec import Encoded
 from forebay.codec.codec import Correlation
+from forebay.tasks import at_once
 
 SOURCES = Path(__file__).parent
 """Where the CUDA sources of all waves are."""
@@ -38,6 +39,18 @@ class Device:
             attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._checked(driver.cuFuncSetAttribute(kernel, attribute, shared), why)
         return kernel
+
+    def compile(self, source: Path, kernels: Mapping[str, Mapping[str, int]]) -> None:
+        """Compile kernels by their names, with the macros of each, in as many threads."""
+        from forebay.cuda.driver import current_device, on_device
+
+        index = current_device().device_id
+
+        def one(name: str) -> None:
+            with on_device(index):
+                self.kernel(source, name, kernels[name])
+
+        at_once([partial(one, name) for name in kernels], len(kernels), "forebay-compile")
 
     def address(self, array: Any) -> int:
         """Tell where an array without gaps begins."""

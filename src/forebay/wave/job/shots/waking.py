@@ -11,6 +11,7 @@ import numpy as np
 
 from forebay.errors import WaveError
 from forebay.tasks import Workers
+from forebay.wave.acoustic.propagator import Acoustic
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import BUILTIN
 from forebay.wave.earth.grid import Grid
@@ -68,6 +69,8 @@ def run_kernels(job: Job, device: str) -> None:
     shot = Shot(middle, middle, silence, DT, sends=job.physics.sends, hears=job.physics.hears)
     loop = prepare(shot, medium_of(job, fields, grid, putter(device)), DT, job.physics.order, np.float32)
     waves, names = loop.propagator, (job.imaging.image,)
+    assert isinstance(waves, Acoustic)
+    waves.kernels.compile_ahead(waves.layers)
     record = waves.image_record(loop.forward(waves.zeros(), 0, STEPS), names)
     adjoint, sums = Adjoint(loop, loop.data()), waves.image_sums(names)
     adjoint.back_to(1)
