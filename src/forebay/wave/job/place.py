@@ -81,6 +81,19 @@ def putter(device: str) -> Callable[[Any], Any]:
     return cupy.asarray  # type: ignore[no-any-return]
 
 
+@contextmanager
+def maker(job: Job, device: str) -> Iterator[Any]:
+    """Lend the GPU that makes and smooths a job's model, where this process computes its shots on one; else None."""
+    if device == "cpu" or job.run.workers or job.run.scheduler:
+        yield None
+        return
+    from forebay.wave.kernels.device import Device
+
+    gpu = Device()
+    yield gpu
+    gpu.arrays.get_default_memory_pool().free_all_blocks()  # shots take memory for other streams
+
+
 def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
     """Return a context in which another thread computes on this thread's GPU, in a stream of its own."""
     if device == "cpu":

@@ -18,7 +18,7 @@ from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
-from forebay.wave.job.place import check_memory, check_tools, device_of
+from forebay.wave.job.place import check_memory, check_tools, device_of, maker
 from forebay.wave.job.verify import damaged_plan, damaged_shots, described_in, no_folder, stray_files
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import Description, frozen, written
@@ -86,7 +86,8 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
     parameters = frozen(job)
-    inputs = checked_inputs(job)
+    with maker(job, device) as gpu:
+        inputs = checked_inputs(job, gpu)
     check_unchanged(files_of(job), marks)
     grid, sampling, geometry = inputs.grid, inputs.acquisition.dt, inputs.acquisition.geometry
     arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
