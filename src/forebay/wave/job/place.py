@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.cuda.available import why_not
+from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import WaveError, needs
 from forebay.planner import Plan
 from forebay.tier.capacity import device_capacity
@@ -84,7 +84,7 @@ def putter(device: str) -> Callable[[Any], Any]:
 @contextmanager
 def maker(job: Job, device: str) -> Iterator[Any]:
     """Lend the GPU that makes and smooths a job's model, where this process computes its shots on one; else None."""
-    if device == "cpu" or job.run.workers or job.run.scheduler:
+    if device == "cpu" or job.run.workers or job.run.scheduler or not gpu_count():
         yield None
         return
     from forebay.wave.kernels.device import Device
