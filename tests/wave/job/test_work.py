@@ -329,7 +329,12 @@ def test_an_image_is_kept_with_its_strength_and_its_faded_sides(tmp_path):
         box = begun.boxes[1]
         shape = [side.stop - side.start for side in box]
         image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        done = work.MigratedShot(1, PartialImage(image, image**2, box), {"shot": 1, "seconds": 1.0})
+        shot = work.shot_of(begun, 1).with_data(np.zeros((len(begun.wavelet), begun.geometry.receivers_of(1).shape[0])))
+        done = work.MigratedShot(1, PartialImage(image, image**2, box), {"shot": 1, "seconds": 1.0}, shot)
+        spoilt = replace(done, part=PartialImage(image * np.inf, image**2, box))
+        with pytest.raises(WaveError, match="its image is not finite"):
+            spoilt.write(begun)
+        assert not list(begun.drafts.glob("*.npz"))
         done.write(begun)
         begun.take(1)
         assert begun.told(1) == {"shot": 1, "seconds": 1.0, "strength": done.part.strength}

@@ -95,20 +95,28 @@ def maker(job: Job, device: str) -> Iterator[Any]:
 
 
 def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which another thread computes on this thread's GPU, in a stream of its own."""
+    """Return a context in which another thread computes on this thread's GPU, beside what shots compute there."""
     if device == "cpu":
         return nullcontext
     from forebay.cuda.driver import current_device, on_device
-    from forebay.cuda.stream import current, kept_streams
+    from forebay.cuda.stream import Urgency, current, kept_streams
 
     index = current_device().device_id
 
     @contextmanager
     def entered() -> Iterator[None]:
-        with on_device(index), kept_streams() as streams, current(streams.compute):
+        with on_device(index), kept_streams(Urgency.BESIDE) as streams, current(streams.compute):
             yield
 
     return entered
+
+
+def wait_for(device: str) -> None:
+    """Wait until what this thread has asked of its current stream is done, so that others may read it."""
+    if device == "gpu":
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
 
 
 def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:

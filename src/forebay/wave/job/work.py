@@ -20,7 +20,7 @@ from forebay.units import Budget
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import Fields, data_dialect, medium_of
-from forebay.wave.job.place import budget_of, putter
+from forebay.wave.job.place import budget_of, putter, wait_for
 from forebay.wave.job.shots.kind import StepListener
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
@@ -52,13 +52,16 @@ class MigratedShot:
 
     number: int
     part: PartialImage
+    """where it was computed"""
     summary: dict[str, Any]
     """what it tells of itself, but for its strength"""
+    shot: Shot
 
     def write(self, workspace: Workspace) -> None:
-        """Write its image for the run to take."""
-        summary = self.summary | {"strength": self.part.strength}
-        workspace.keep(self.number, faded(self.part, workspace).arrays, summary)
+        """Write its image for the run to take; refuse one that is not finite."""
+        part = PartialImage(on_host(self.part.image), on_host(self.part.illumination), self.part.box)
+        check_finite(part, self.shot)
+        workspace.keep(self.number, faded(part, workspace).arrays, self.summary | {"strength": part.strength})
 
 
 def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
@@ -131,13 +134,16 @@ def finished_shot(
     dropped: int,
     together: int = 1,
 ) -> MigratedShot:
-    """Return a shot whose image is finite, with what it tells of itself; `seconds` are of all and of its data."""
-    part = PartialImage(on_host(migration.image), on_host(migration.illumination), workspace.boxes[number])
-    check_finite(part, shot)
+    """Return a shot whose image other threads may read, with what it tells of itself.
+
+    `seconds` are of all and of its data.
+    """
+    wait_for(workspace.described.device)
+    part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
     is_modelled = workspace.described.job.data.file is None
     told = {"shot": number, "seconds": seconds[0], "data": seconds[1]} | _told(migration, is_modelled, together)
     summary = told | {"steps": steps_of(workspace)[0], "dropped": dropped, "together": together}
-    return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
+    return MigratedShot(number, part, dict(json.loads(json.dumps(summary))), shot)
 
 
 def _resumed(migrated: Callable[..., Migration], progress: Path) -> Migration:
