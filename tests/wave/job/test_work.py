@@ -11,7 +11,7 @@ from forebay.errors import PlanError, WaveError
 from forebay.units import Budget
 from forebay.wave.job import parse, work
 from forebay.wave.job.prepare import prepare
-from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.stack import PartialImage, check_finite
 from forebay.wave.survey.traces import mute, without_spoilt
 
 COUNT, SAMPLES = 3, 126
@@ -138,10 +138,10 @@ class TestOfWhatIsRead:
     def test_what_would_spoil_the_sum_is_set_aside(self, which, value):
         arrays = {"image": np.ones((2, 2)), "illumination": np.ones((2, 2))}
         shot = SimpleNamespace(data=np.array([[1.0, -7.0]]))
-        work.check_finite(PartialImage(**arrays, box=()), shot)
+        check_finite(PartialImage(**arrays, box=()), shot)
         arrays[which] = np.array([[1.0, value], [1.0, 1.0]])
         with pytest.raises(WaveError, match=r"not finite, and is set aside: .* whose largest sample is 7"):
-            work.check_finite(PartialImage(**arrays, box=()), shot)
+            check_finite(PartialImage(**arrays, box=()), shot)
 
 
 class TestOfOneShot:

@@ -102,7 +102,12 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark], ended: Callable
     for medium, fields in inputs.media.items():
         arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
     everything = arrays | vars(geometry)
-    contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
+    checksums = dict.fromkeys(sorted(everything), "")
+
+    def check(name: str) -> None:
+        checksums[name] = checksum_with(np.asarray(everything[name]), name)
+
+    at_once([partial(check, name) for name in checksums], processors(), "forebay-inputs")
     described = Description(
         job=job,
         frozen=parameters,
@@ -114,7 +119,7 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark], ended: Callable
         device=device,
         notes=inputs.notes,
         inputs={},
-        contents=contents,
+        contents="".join(checksums.values()),
         marks=marks,
     )
     _refuse_others(root, described.identity)
