@@ -42,8 +42,8 @@ def test_it_writes_image_pictures_and_report_and_the_second_time_finds_them(job,
 
 def test_json_tells_the_phases_of_a_run_and_the_seconds_of_its_kernels(job):
     told = json.loads(run(job, "--json").stdout)
-    assert list(told["phases"]) == ["model", "shots", "sum", "image", "files", "pictures"]
-    assert sum(list(told["phases"].values())[:4]) == pytest.approx(told["seconds"])
+    assert list(told["phases"]) == ["model", "inputs", "devices", "shots", "sum", "image", "files", "pictures"]
+    assert sum(list(told["phases"].values())[:6]) == pytest.approx(told["seconds"])
     assert told["over_kernels"] == pytest.approx(told["seconds"] / told["kernels"])
     assert json.loads(run(job, "--json").stdout)["over_kernels"] is None  # its shots were finished before
 

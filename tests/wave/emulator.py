@@ -26,6 +26,7 @@ SHIM = r"""
 #include <utility>
 // <algorithm> and <cmath> would take half of the time to compile.
 extern "C" float fmaf(float, float, float);
+extern "C" double exp(double), hypot(double, double);
 template <typename T> static constexpr T max(T a, T b) { return a < b ? b : a; }
 template <typename T> static constexpr T min(T a, T b) { return b < a ? b : a; }
 #define __global__

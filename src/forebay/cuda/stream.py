@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from types import ModuleType
 from typing import Any
 
@@ -30,26 +31,35 @@ class Streams:
     """Device to host."""
 
 
-def create_streams() -> Streams:
+class Urgency(Enum):
+    """Whose work a GPU begins first, where several streams have some: numbers are those of the driver."""
+
+    FIRST = -1
+    BESIDE = 0
+    """What runs where others leave room."""
+
+
+def create_streams(urgency: Urgency = Urgency.FIRST) -> Streams:
     """Create the streams of an engine on the current device; they are destroyed when nothing refers to them."""
     device = current_device()
     # Said aloud although it is cuda.core's default: a blocking stream would serialise against the default one.
-    options = StreamOptions(nonblocking=True)
+    options = StreamOptions(nonblocking=True, priority=urgency.value)
     return Streams(*(device.create_stream(options=options) for _ in range(3)))
 
 
-_idle_streams: dict[int, list[Streams]] = {}  # by context
+_idle_streams: dict[tuple[int, Urgency], list[Streams]] = {}  # by context
 
 
 @contextmanager
-def kept_streams() -> Iterator[Streams]:
+def kept_streams(urgency: Urgency = Urgency.FIRST) -> Iterator[Streams]:
     """Lend streams that the process keeps for the next engine, once all that was asked of them has ended.
 
     The memory pools of CuPy and torch keep what was freed for the stream it was used on: with new streams for every
     reversal, each would take new memory and leave it there.
     """
-    idle = _idle_streams.setdefault(int(checked(driver.cuCtxGetCurrent(), "asking for the context")), [])
-    streams = idle.pop() if idle else create_streams()
+    context = int(checked(driver.cuCtxGetCurrent(), "asking for the context"))
+    idle = _idle_streams.setdefault((context, urgency), [])
+    streams = idle.pop() if idle else create_streams(urgency)
     yield streams
     idle.append(streams)  # not after an error: nobody knows what is still under way
 

@@ -1,11 +1,20 @@
 """Built-in models: the sizes that are promised, the same from the same seed, and what their names say in them."""
 
+import importlib
+
 import numpy as np
 import pytest
+from tests.wave import twins
+from tests.wave.emulator import GPP, Emulator
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import BUILTIN, SALT, WATER, make
+from forebay.wave.earth.fused import Sheet, Traced, filled, traced
 from forebay.wave.earth.smoothing import smooth
+
+X = np.array([[[0.1, 0.7, 2.0], [-0.3, 1.1, 0.5]]])
+"""Something that differs from column to column."""
 
 
 @pytest.mark.parametrize(
@@ -91,3 +100,40 @@ def test_smoothing_keeps_the_time_of_travel():
     assert np.abs(times[0] / times[1] - 1).max() < 0.01
     plain = smooth(values, (10.0, 10.0), 60.0, slowness=False)
     assert plain[100:140].mean() > smoothed[100:140].mean()  # slowness gives slow parts their weight
+
+
+@pytest.mark.parametrize("place", twins.PLACES)
+@pytest.mark.parametrize("name", BUILTIN)
+def test_a_gpu_makes_the_same_model(name, place):
+    small = BUILTIN[name].small
+    shape = tuple(points // (4 if len(small) == 2 else 6) for points in small)
+    device = Emulator() if place == "emulated" else importlib.import_module("forebay.wave.kernels.device").Device()
+    expected, found = make(name, shape=shape).values, on_host(make(name, shape=shape, device=device).values)
+    assert found.dtype == np.float32 and found.shape == shape
+    differ = found != expected
+    assert differ.mean() < 1e-4
+    assert np.abs(found[differ] - expected[differ]).max(initial=0) <= np.spacing(np.float32(2048))
+
+
+def test_what_no_kernel_is_written_for_is_refused_on_a_gpu():
+    depth = Traced(Sheet(), np.arange(3.0))
+    for formula, named in ((lambda z: np.tan(z - X), "tan"), (lambda z: np.diff(z), "diff"), (np.add.reduce, "reduce")):
+        with pytest.raises(WaveError, match=f"numpy.*{named}"):
+            formula(depth)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda z: (X - z) ** 2 / 3,
+        lambda z: -np.maximum(z - X, 0) / np.inf + 1,
+        lambda z: np.interp(z - X, [-1.0, 0.5, 2.0], [1.0, 3.0, 2.0]),
+        lambda z: np.interp(z, [-1.0, 0.5, 2.0], [1.0, 3.0, 2.0]) + X,
+        lambda z: np.clip(z / 2, 0.25, X) - np.clip(X - z, 0, 1),
+    ],
+)
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+def test_a_formula_is_worked_out_as_numpy_does(formula):
+    depths = np.linspace(-3, 3, 25).reshape(-1, 1, 1)
+    sheets = [traced(formula, depths, *X.shape[1:])]
+    assert np.array_equal(filled(Emulator(), sheets, (25, 2, 3)), (formula(depths) + 0 * X).astype(np.float32))

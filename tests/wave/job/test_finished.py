@@ -29,9 +29,9 @@ class TestWhatIsDrawn:
         seconds = sum(shot["seconds"] for shot in finished.summaries)
         assert facts["seconds of all shots"].startswith(results.seconds_to_text(seconds))
         assert facts["this run"].startswith(results.seconds_to_text(finished.seconds))
-        assert list(finished.phases) == ["model", "shots", "sum", "image"]
+        assert list(finished.phases) == ["model", "inputs", "devices", "shots", "sum", "image"]
         assert sum(finished.phases.values()) == pytest.approx(finished.seconds)
-        assert facts["its phases"].startswith(f"model {results.seconds_to_text(finished.phases['model'])}, shots ")
+        assert facts["its phases"].startswith(f"model {results.seconds_to_text(finished.phases['model'])}, inputs ")
         assert sections["page"][3][:2] == ["", "Pictures"] and sections["page"][3][-2:] == ["The plan", "The job"]
         assert {"Memory over time, in shot 0", "What happened when, in shot 0", "Each shot"} <= set(sections)
         assert "Shots that are missing" not in sections and "What was damaged" not in sections

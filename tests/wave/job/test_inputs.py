@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from tests.wave.emulator import GPP, Emulator
 from tests.wave.job.jobs import job_text
 
 from forebay.errors import WaveError
@@ -362,3 +363,30 @@ class TestOfTheWavelet:
         found = inputs.wavelet_of(job(wavelet=f"frequency = 5.0\n{delay}"), acquisition)
         assert found.lead == lead
         assert np.array_equal(found.values, ricker(5.0, 0.01, lead + 100, middle + lead * 0.01))
+
+
+class Full(Emulator):
+    """A GPU without any room."""
+
+    class arrays:  # noqa: N801
+        asarray = staticmethod(np.asarray)
+
+        @staticmethod
+        def empty(shape, dtype):
+            raise MemoryError
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize("physics", ["", 'kind = "elastic"'])
+def test_a_device_makes_and_smooths_what_the_host_would(job, physics):
+    told = job(model='name = "salt"\nshape = [24, 40, 40]\nsmooth = 900.0', physics=physics)
+    _, expected = inputs.media_of(told)
+    device = Emulator()
+    for lent, tolerance in ((device, 1e-7), (Full(), 0.0)):
+        _, media = inputs.media_of(told, lent)
+        for medium, fields in expected.items():
+            assert list(media[medium]) == list(fields)
+            for name, values in fields.items():
+                assert type(media[medium][name]) is np.ndarray and media[medium][name].dtype == values.dtype
+                assert np.abs(media[medium][name] - values).max() <= tolerance * np.abs(values).max()
+    assert device.launches == ["fill"]

@@ -176,7 +176,7 @@ def test_another_thread_computes_on_the_same_gpu_in_a_stream_of_its_own(monkeypa
     apart = place.stream_apart("gpu")
     assert entered == []
     with apart():
-        assert entered == [("device", 3), ("streams",), ("stream", "ours")]
+        assert entered == [("device", 3), ("streams", stream.Urgency.BESIDE), ("stream", "ours")]
     assert entered[3:] == ["stream left", "streams left", "device left"]
     with place.stream_apart("cpu")():
         assert len(entered) == 6

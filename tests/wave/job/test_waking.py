@@ -48,6 +48,7 @@ def test_kernels_of_a_job_are_run_once_on_a_small_model(tmp_path, monkeypatch, p
     run_kernels(job, "cpu")
     ((medium, loop),) = prepared
     assert medium.grid.shape == (16, 16, 16) and medium.grid.free_surface == job.physics.free_surface
+    assert not loop.sampled.same and loop.listens
     assert loop.steps == waking.STEPS and type(medium).__name__ == "AcousticModel"
     assert loop.propagator.order == job.physics.order and medium.grid.absorb == (job.physics.absorb or 20)
 
@@ -142,6 +143,7 @@ def test_only_kernels_that_serve_any_shape_are_run(tmp_path, monkeypatch, model,
     seen = []
     monkeypatch.setattr(waking, "putter", lambda device: seen.append(device) or (lambda values: values))
     monkeypatch.setattr(waking, "run_kernels", lambda job, device: seen.append(device))
+    monkeypatch.setattr(waking, "import_module", lambda name: None)  # it needs the driver
     waking.wake(parse(job_text(model=model, physics=f'kind = "{kind}"'), tmp_path))
     assert seen == ["gpu", *ran]
 

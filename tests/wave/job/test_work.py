@@ -11,7 +11,7 @@ from forebay.errors import PlanError, WaveError
 from forebay.units import Budget
 from forebay.wave.job import parse, work
 from forebay.wave.job.prepare import prepare
-from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.stack import PartialImage, check_finite
 from forebay.wave.survey.traces import mute, without_spoilt
 
 COUNT, SAMPLES = 3, 126
@@ -138,10 +138,10 @@ class TestOfWhatIsRead:
     def test_what_would_spoil_the_sum_is_set_aside(self, which, value):
         arrays = {"image": np.ones((2, 2)), "illumination": np.ones((2, 2))}
         shot = SimpleNamespace(data=np.array([[1.0, -7.0]]))
-        work.check_finite(PartialImage(**arrays, box=()), shot)
+        check_finite(PartialImage(**arrays, box=()), shot)
         arrays[which] = np.array([[1.0, value], [1.0, 1.0]])
         with pytest.raises(WaveError, match=r"not finite, and is set aside: .* whose largest sample is 7"):
-            work.check_finite(PartialImage(**arrays, box=()), shot)
+            check_finite(PartialImage(**arrays, box=()), shot)
 
 
 class TestOfOneShot:
@@ -329,7 +329,12 @@ def test_an_image_is_kept_with_its_strength_and_its_faded_sides(tmp_path):
         box = begun.boxes[1]
         shape = [side.stop - side.start for side in box]
         image = np.random.default_rng(0).normal(size=shape).astype(np.float32)
-        done = work.MigratedShot(1, PartialImage(image, image**2, box), {"shot": 1, "seconds": 1.0})
+        shot = work.shot_of(begun, 1).with_data(np.zeros((len(begun.wavelet), begun.geometry.receivers_of(1).shape[0])))
+        done = work.MigratedShot(1, PartialImage(image, image**2, box), {"shot": 1, "seconds": 1.0}, shot)
+        spoilt = replace(done, part=PartialImage(image * np.inf, image**2, box))
+        with pytest.raises(WaveError, match="its image is not finite"):
+            spoilt.write(begun)
+        assert not list(begun.drafts.glob("*.npz"))
         done.write(begun)
         begun.take(1)
         assert begun.told(1) == {"shot": 1, "seconds": 1.0, "strength": done.part.strength}

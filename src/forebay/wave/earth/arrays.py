@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.strips import in_strips
 
 
 def computable(values: Any, what: str = "a velocity") -> Any:
@@ -17,6 +18,22 @@ def computable(values: Any, what: str = "a velocity") -> Any:
     import cupy
 
     return cupy.asarray(values)
+
+
+def extremes(values: Any) -> tuple[float, float]:
+    """Return the smallest and the largest value, both NaN where one is; on the host by all cores.
+
+    Examples
+    --------
+    >>> extremes(np.array([3.0, 1.0, 2.0]))
+    (1.0, 3.0)
+    """
+    if not isinstance(values, np.ndarray):
+        return float(values.min()), float(values.max())
+    found: list[tuple[Any, Any]] = []
+    in_strips(lambda strip: found.append((values[strip].min(), values[strip].max())), values.shape)
+    least, most = np.transpose(found)
+    return float(least.min()), float(most.max())
 
 
 def returned(values: Any, like: Any) -> Any:

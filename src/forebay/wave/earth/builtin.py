@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.tier.capacity import check_free
-from forebay.wave.earth.geology import Fault, below, mix, random_column, rolling
+from forebay.wave.earth.fused import Sheet, filled, traced
+from forebay.wave.earth.geology import Array, Fault, below, mix, random_column, rolling
 from forebay.wave.earth.strips import in_strips
 
 WATER = 1500.0
@@ -20,6 +20,8 @@ STRIP = 2**22
 """Points of a strip, about, whose surfaces are worked out once: so long that threads do not wait for each other."""
 SLAB = 2**18
 """Points made at a time, about: what is computed on the way lies in memory that is asked of the system once."""
+SHEET = 2**14
+"""Points of a strip, about, whose surfaces are worked out for a GPU."""
 
 ByDepth = Callable[[Any], Any]
 Ground = Callable[[Any, Any], ByDepth]
@@ -29,8 +31,8 @@ Ground = Callable[[Any, Any], ByDepth]
 class Velocity:
     """Velocities on a regular grid, depth first."""
 
-    values: NDArray[np.float32]
-    """metres per second"""
+    values: Any
+    """metres per second, float32 of NumPy, or of CuPy where a GPU has made them"""
     spacing: tuple[float, ...]
     """metres from one point to the next along each axis"""
     origin: tuple[float, ...]
@@ -60,6 +62,7 @@ def make(
     dims: int | None = None,
     shape: Sequence[int] | None = None,
     seed: int = 0,
+    device: Any = None,
 ) -> Velocity:
     """Make a built-in model.
 
@@ -75,6 +78,9 @@ def make(
         Points along each axis instead of `size`; the ground stays as wide and deep as it is. Two points make a section.
     seed
         Other layers, folds and bodies of the same kind.
+    device
+        The GPU that makes it, a `kernels.device.Device`, where the velocities stay. There exponentials may be rounded
+        another way than here: of a million velocities some differ, by the last bit of their 24.
 
     Examples
     --------
@@ -102,6 +108,8 @@ def make(
     ground = recipe.build(np.random.default_rng(seed), spacing[0] / 1000)
     z, x = (np.arange(count) * step / 1000 for count, step in zip(points[:2], spacing[:2], strict=True))
     y = np.arange(points[2]) * spacing[2] / 1000 if len(points) == 3 else np.array([recipe.extent[2] / 2])
+    if device is not None:
+        return Velocity(_made_on(device, ground, z, x, y).reshape(points), spacing, (0.0,) * len(points))
     values = np.empty((*points[:2], len(y)), np.float32)
 
     def fill(part: slice) -> None:
@@ -112,6 +120,19 @@ def make(
 
     in_strips(fill, values.shape, axis=1, points=STRIP)
     return Velocity(values.reshape(points), spacing, (0.0,) * len(points))
+
+
+def _made_on(device: Any, ground: Ground, z: Array, x: Array, y: Array) -> Any:
+    """Return velocities made by a GPU, of surfaces that the host works out in strips."""
+    sheets = dict[int, Sheet]()
+
+    def write(part: slice) -> None:
+        along = x[part]
+        velocity = ground(along[None, :, None], y[None, None, :])
+        sheets[part.start] = traced(velocity, z[:, None, None], len(along), len(y))
+
+    in_strips(write, (len(x), len(y)), points=SHEET)
+    return filled(device, [sheets[start] for start in sorted(sheets)], (len(z), len(x), len(y)))
 
 
 def _layers(rng: np.random.Generator, cell: float) -> Ground:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import WaveError
-from forebay.wave.earth.arrays import computable
+from forebay.wave.earth.arrays import computable, extremes
 from forebay.wave.earth.cpml import velocity_of_layers
 from forebay.wave.earth.grid import Grid
 
@@ -19,14 +19,19 @@ class FluidModel:
     max_vel: float | None
 
     @cached_property
+    def extremes(self) -> tuple[float, float]:
+        """The smallest and the largest velocity."""
+        return extremes(self.velocity)
+
+    @property
     def slowest(self) -> float:
         """The smallest velocity."""
-        return float(self.velocity.min())
+        return self.extremes[0]
 
-    @cached_property
+    @property
     def fastest(self) -> float:
         """The largest velocity, or `max_vel`."""
-        return float(self.velocity.max()) if self.max_vel is None else float(self.max_vel)
+        return self.extremes[1] if self.max_vel is None else float(self.max_vel)
 
     @cached_property
     def layer_velocity(self) -> float:
@@ -54,7 +59,7 @@ class AcousticModel(FluidModel):
     def __post_init__(self) -> None:
         if tuple(self.velocity.shape) != self.grid.shape:
             raise WaveError(f"velocities of shape {tuple(self.velocity.shape)} on a grid of shape {self.grid.shape}")
-        largest = float(self.velocity.max())
+        largest = self.extremes[1]
         # NaN fails the first comparison, an infinity the second.
         if not (self.slowest > 0 and largest < float("inf")):
             raise WaveError("velocities must be finite and above 0 everywhere")
@@ -86,11 +91,12 @@ class DensityModel(FluidModel):
             values = computable(getattr(self, name), f"a {name}")
             if tuple(values.shape) != self.grid.shape:
                 raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
-            if not (float(values.min()) > 0 and float(values.max()) < float("inf")):
+            least, largest = extremes(values)
+            if not (least > 0 and largest < float("inf")):
                 raise WaveError(f"{name} must be finite and above 0 everywhere")
         if isinstance(self.velocity, np.ndarray) != isinstance(self.density, np.ndarray):
             raise WaveError("velocity and density are not in the same memory: give both as NumPy's or both on the GPU")
-        _check_max_vel(self.max_vel, float(self.velocity.max()))
+        _check_max_vel(self.max_vel, self.extremes[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -43,10 +43,12 @@ def run_held(
 
 
 @contextmanager
-def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Workspace, "ShotCluster | None"]]:
+def begun(
+    job: Job, console: Console, damage: list[str], ended: Callable[[str], None] = lambda phase: None
+) -> Iterator[tuple[Workspace, "ShotCluster | None"]]:
     """Prepare a job and begin a run: yield its workspace, and the cluster that computes its shots, if any.
 
-    What was damaged is added to `damage`, for the caller to tell.
+    What was damaged is added to `damage`, for the caller to tell; `ended` hears of each phase that is over.
     """
     with ExitStack() as opened:
         client, gpus = None, gpu_count()
@@ -56,7 +58,8 @@ def begun(job: Job, console: Console, damage: list[str]) -> Iterator[tuple[Works
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
         with console.status("preparing the model"), woken(job, gpus):
-            workspace = opened.enter_context(prepare(job, gpus, damage.append).running())
+            workspace = opened.enter_context(prepare(job, gpus, damage.append, ended).running())
+            ended("inputs")
         described = workspace.described
         shots, samples = workspace.geometry, len(workspace.wavelet) - described.lead
         say(console, f"shots: {sampled(shots, samples, described.sampling)}; {shots.extents()}")

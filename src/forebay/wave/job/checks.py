@@ -59,9 +59,9 @@ class CheckedInputs:
         return math.ceil(len(self.wavelet.values) * self.acquisition.dt / self.step - 1e-6)
 
 
-def checked_inputs(job: Job) -> CheckedInputs:
-    """Read or make what a job names; refuse what no shot can be computed with."""
-    grid, media = media_of(job)
+def checked_inputs(job: Job, device: Any = None) -> CheckedInputs:
+    """Read or make what a job names, on a device where one is given; refuse what no shot can be computed with."""
+    grid, media = media_of(job, device)
     acquisition = acquisition_of(job, grid)
     _check_data(job, acquisition)
     wavelet = wavelet_of(job, acquisition)

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, ElasticModel
@@ -83,24 +86,28 @@ class SentWavelet:
     """how many of them come before the time zero of the data"""
 
 
-def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
+def media_of(job: Job, device: Any = None) -> tuple[Grid, dict[str, Fields]]:
     """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one.
 
-    Where the job leaves the layers open, the grid has the usual ones.
+    Where the job leaves the layers open, the grid has the usual ones. A device makes and smooths, where one is given
+    that has room for it; all is on the host in the end.
     """
     table = job.model
     if table.name is not None:
-        made = make(table.name, size=table.size or "small", dims=table.dims, shape=table.shape, seed=table.seed or 0)
-        velocity, spacing, origin = made.values, made.spacing, made.origin
+        sized = partial(make, table.name, size=table.size or "small", dims=table.dims, shape=table.shape)
+        made = _with_room(partial(sized, seed=table.seed or 0), device)
+        made_values, spacing, origin = made.values, made.spacing, made.origin
+        velocity = on_host(made_values)
     else:
         assert table.velocity is not None
         volume = read_field(table.velocity, model_dialect(job))
         velocity = np.ascontiguousarray(_real(volume.values, "model.velocity", table.velocity), np.float32)
         velocity = _in_metres(job, table.velocity, velocity)
-        spacing = table.spacing or volume.spacing  # type: ignore[assignment]
+        spacing = table.spacing or volume.spacing
         if spacing is None or None in spacing:
             raise WaveError(f"model.spacing: expected metres along each axis, which {table.velocity} does not tell")
         origin = table.origin or volume.origin or (0.0,) * velocity.ndim
+        made_values = velocity
     if len(spacing) == 1:
         spacing = spacing * velocity.ndim
     if velocity.ndim not in (2, 3) or len(spacing) != velocity.ndim or len(origin) != velocity.ndim:
@@ -116,8 +123,16 @@ def media_of(job: Job) -> tuple[Grid, dict[str, Fields]]:
     if job.data.file is None:
         media["true"] = completed(job, {"velocity": read.get("true", velocity), **others})
     if table.smooth:
-        media["model"] = _smoothed(job, media["model"], spacing)
+        media["model"] = _smoothed(job, media["model"] | {"velocity": made_values}, spacing, device)
     return grid, media
+
+
+def _with_room(work: Callable[..., Any], device: Any) -> Any:
+    """Do work on a device, if there is one that has room for it, or else on the host."""
+    if device is not None:
+        with suppress(MemoryError):
+            return work(device=device)
+    return work()
 
 
 def completed(job: Job, fields: Fields) -> Fields:
@@ -131,14 +146,18 @@ def completed(job: Job, fields: Fields) -> Fields:
     return {"vs": vs, "density": rho, **fields}
 
 
-def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...]) -> Fields:
+def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any) -> Fields:
     """Smooth all fields; what was a fluid stays one and nothing else becomes one, so that the sea floor does not move.
 
     Shear velocity that no file tells follows the smoothed velocity: averaged with that of the water, which is zero, it
     would ask for a needlessly fine grid.
     """
-    length = job.model.smooth
-    smoothed = {name: smooth(values, spacing, length, slowness=name == "velocity") for name, values in fields.items()}
+
+    def smoothed_field(name: str, device: Any = None) -> NDArray[Any]:
+        put = on_host if device is None else device.arrays.asarray
+        return on_host(smooth(put(fields[name]), spacing, job.model.smooth, slowness=name == "velocity"))
+
+    smoothed = {name: _with_room(partial(smoothed_field, name), device) for name in fields}
     if "vs" in fields:
         vs = smoothed["vs"] if job.physics.vs is not None else smoothed["velocity"] / np.sqrt(3)
         smoothed["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)

@@ -14,8 +14,8 @@ from forebay.units import Budget
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.job.place import budget_of
 from forebay.wave.job.shots.attempt import alone
-from forebay.wave.job.stack import PartialImage, finish
-from forebay.wave.job.work import check_finite, data_of, faded, model_of, options_of, shot_of
+from forebay.wave.job.stack import PartialImage, check_finite, finish
+from forebay.wave.job.work import data_of, faded, model_of, options_of, shot_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.pilot_files import PilotResult, TriedOnShot, exact_parts, keep_pilot
 from forebay.wave.pilot import LADDER, SHARE, TriedBound, chosen_bound, codec_name, picture_error, try_bounds

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from forebay.cuda.available import why_not
+from forebay.cuda.available import gpu_count, why_not
 from forebay.errors import WaveError, needs
 from forebay.planner import Plan
 from forebay.tier.capacity import device_capacity
@@ -81,21 +81,42 @@ def putter(device: str) -> Callable[[Any], Any]:
     return cupy.asarray  # type: ignore[no-any-return]
 
 
+@contextmanager
+def maker(job: Job, device: str) -> Iterator[Any]:
+    """Lend the GPU that makes and smooths a job's model, where this process computes its shots on one; else None."""
+    if device == "cpu" or job.run.workers or job.run.scheduler or not gpu_count():
+        yield None
+        return
+    from forebay.wave.kernels.device import Device
+
+    gpu = Device()
+    yield gpu
+    gpu.arrays.get_default_memory_pool().free_all_blocks()  # shots take memory for other streams
+
+
 def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which another thread computes on this thread's GPU, in a stream of its own."""
+    """Return a context in which another thread computes on this thread's GPU, beside what shots compute there."""
     if device == "cpu":
         return nullcontext
     from forebay.cuda.driver import current_device, on_device
-    from forebay.cuda.stream import current, kept_streams
+    from forebay.cuda.stream import Urgency, current, kept_streams
 
     index = current_device().device_id
 
     @contextmanager
     def entered() -> Iterator[None]:
-        with on_device(index), kept_streams() as streams, current(streams.compute):
+        with on_device(index), kept_streams(Urgency.BESIDE) as streams, current(streams.compute):
             yield
 
     return entered
+
+
+def wait_for(device: str) -> None:
+    """Wait until what this thread has asked of its current stream is done, so that others may read it."""
+    if device == "gpu":
+        import cupy
+
+        cupy.cuda.get_current_stream().synchronize()
 
 
 def budget_of(job: Job, device: str, fallback: Budget | None) -> Budget | None:

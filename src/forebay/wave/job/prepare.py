@@ -18,7 +18,7 @@ from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
-from forebay.wave.job.place import check_memory, check_tools, device_of
+from forebay.wave.job.place import check_memory, check_tools, device_of, maker
 from forebay.wave.job.verify import damaged_plan, damaged_shots, described_in, no_folder, stray_files
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import Description, frozen, written
@@ -35,7 +35,12 @@ REMADE = {
 """What becomes of such a file where it is damaged."""
 
 
-def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage: None) -> Workspace:
+def prepare(
+    job: Job,
+    gpus: int = 0,
+    tell: Callable[[str], None] = lambda damage: None,
+    ended: Callable[[str], None] = lambda phase: None,
+) -> Workspace:
     """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
 
     What is damaged is told. Model, geometry, wavelet and description are made again. Damaged shots stay where they are
@@ -49,6 +54,8 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
         How many there are where its shots will be computed.
     tell
         Hears of what is damaged, and what becomes of it.
+    ended
+        Hears when the model is made.
     """
     check_tools(job)
     root, device = job.output.directory, device_of(job, gpus)
@@ -63,7 +70,7 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     for sentence in damage.values():
         tell(f"{sentence}: it is made again")
     if described is None or damage:
-        described = _write_inputs(job, device, marks)
+        described = _write_inputs(job, device, marks, ended)
     check_unchanged(files_of(job), marks)
     with _room_in(root), whole(root / "job.json") as path:  # where files lie and shots are computed may have changed
         path.write_text(replace(described, job=job, marks=marks).to_json())
@@ -79,21 +86,28 @@ def prepare(job: Job, gpus: int = 0, tell: Callable[[str], None] = lambda damage
     return workspace
 
 
-def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
+def _write_inputs(job: Job, device: str, marks: dict[str, Mark], ended: Callable[[str], None]) -> Description:
     """Read or make model, geometry and wavelet, check and write them, and say what follows."""
     root = job.output.directory
     ours = [(root / name).resolve() for name in written()]
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
     parameters = frozen(job)
-    inputs = checked_inputs(job)
+    with maker(job, device) as gpu:
+        inputs = checked_inputs(job, gpu)
+    ended("model")
     check_unchanged(files_of(job), marks)
     grid, sampling, geometry = inputs.grid, inputs.acquisition.dt, inputs.acquisition.geometry
     arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
     for medium, fields in inputs.media.items():
         arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
     everything = arrays | vars(geometry)
-    contents = "".join(checksum_with(np.asarray(everything[name]), name) for name in sorted(everything))
+    checksums = dict.fromkeys(sorted(everything), "")
+
+    def check(name: str) -> None:
+        checksums[name] = checksum_with(np.asarray(everything[name]), name)
+
+    at_once([partial(check, name) for name in checksums], processors(), "forebay-inputs")
     described = Description(
         job=job,
         frozen=parameters,
@@ -105,7 +119,7 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark]) -> Description:
         device=device,
         notes=inputs.notes,
         inputs={},
-        contents=contents,
+        contents="".join(checksums.values()),
         marks=marks,
     )
     _refuse_others(root, described.identity)

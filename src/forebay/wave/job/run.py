@@ -82,8 +82,8 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
     damage: list[str] = []
     failed: dict[int, str] = {}
     with ExitStack() as opened:
-        workspace, client = opened.enter_context(begun(job, console, damage))
-        clock.end("model")
+        workspace, client = opened.enter_context(begun(job, console, damage, clock.end))
+        clock.end("devices")
         tell_notes(console, [*damage, *workspace.described.notes])
         done, count = workspace.finished(), workspace.geometry.count
         if done:

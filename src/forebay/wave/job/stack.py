@@ -14,10 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.survey.geometry import Box
+from forebay.wave.survey.shot import Shot
 
 DEVIATIONS = 4.0
 """How far above the median a shot stands out, in standard deviations of the logarithm of the strengths."""
@@ -96,6 +98,15 @@ def _summed(parts: Sequence[tuple[NDArray[Any], Box]], outer: Box) -> NDArray[An
 
     in_strips(add, total.shape)
     return total
+
+
+def check_finite(part: PartialImage, shot: Shot) -> None:
+    """Refuse an image that would spoil the sum of all."""
+    if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
+        largest = np.abs(np.asarray(shot.data)).max()
+        raise WaveError(
+            f"its image is not finite, and is set aside: look at its data, whose largest sample is {largest:.3g}"
+        )
 
 
 def finish(stack: PartialImage, grid: Grid, mute: float) -> NDArray[Any]:

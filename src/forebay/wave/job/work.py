@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import BudgetError, PlanError, StateError, WaveError
+from forebay.errors import BudgetError, PlanError, StateError
 from forebay.files import remove
 from forebay.planner import Plan
-from forebay.tasks import ThreadTask
+from forebay.tasks import ThreadTask, at_once
 from forebay.units import Budget
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.files.formats import read_shot
 from forebay.wave.job.inputs import Fields, data_dialect, medium_of
-from forebay.wave.job.place import budget_of, putter
+from forebay.wave.job.place import budget_of, putter, wait_for
 from forebay.wave.job.shots.kind import StepListener
-from forebay.wave.job.stack import PartialImage
+from forebay.wave.job.stack import PartialImage, check_finite
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.input_files import check_unchanged
 from forebay.wave.job.workspace.pilot_files import pilot_of
@@ -52,18 +52,26 @@ class MigratedShot:
 
     number: int
     part: PartialImage
+    """where it was computed"""
     summary: dict[str, Any]
     """what it tells of itself, but for its strength"""
+    shot: Shot
 
     def write(self, workspace: Workspace) -> None:
-        """Write its image for the run to take."""
-        summary = self.summary | {"strength": self.part.strength}
-        workspace.keep(self.number, faded(self.part, workspace).arrays, summary)
+        """Write its image for the run to take; refuse one that is not finite."""
+        part = PartialImage(on_host(self.part.image), on_host(self.part.illumination), self.part.box)
+        check_finite(part, self.shot)
+        workspace.keep(self.number, faded(part, workspace).arrays, self.summary | {"strength": part.strength})
 
 
 def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:
     """Read a shot's part of the model, and its data, muted and without traces that are not finite; or model them."""
-    media = {medium: workspace.fields(medium, workspace.boxes[number]) for medium in ("model", "true")}
+    media, box = dict[str, Fields](), workspace.boxes[number]
+
+    def read(medium: str) -> None:
+        media[medium] = workspace.fields(medium, box)
+
+    at_once([partial(read, "model"), partial(read, "true")], 2, "forebay-fields")
     shot, is_read = shot_of(workspace, number), workspace.described.job.data.file is not None
     data = data_of(workspace, number, shot, media["true"]) if is_read or models else None
     return ShotInputs(media, *(without_spoilt(data) if is_read and data is not None else (data, 0)))
@@ -131,13 +139,16 @@ def finished_shot(
     dropped: int,
     together: int = 1,
 ) -> MigratedShot:
-    """Return a shot whose image is finite, with what it tells of itself; `seconds` are of all and of its data."""
-    part = PartialImage(on_host(migration.image), on_host(migration.illumination), workspace.boxes[number])
-    check_finite(part, shot)
+    """Return a shot whose image other threads may read, with what it tells of itself.
+
+    `seconds` are of all and of its data.
+    """
+    wait_for(workspace.described.device)
+    part = PartialImage(migration.image, migration.illumination, workspace.boxes[number])
     is_modelled = workspace.described.job.data.file is None
     told = {"shot": number, "seconds": seconds[0], "data": seconds[1]} | _told(migration, is_modelled, together)
     summary = told | {"steps": steps_of(workspace)[0], "dropped": dropped, "together": together}
-    return MigratedShot(number, part, dict(json.loads(json.dumps(summary))))
+    return MigratedShot(number, part, dict(json.loads(json.dumps(summary))), shot)
 
 
 def _resumed(migrated: Callable[..., Migration], progress: Path) -> Migration:
@@ -186,15 +197,6 @@ def faded(part: PartialImage, workspace: Workspace) -> PartialImage:
     """Fade a shot's image out over half of what lies beyond its source and receivers, along the horizontal axes."""
     grid, aperture = workspace.described.grid, workspace.described.job.imaging.aperture or 0.0
     return part.faded([0, *(int(aperture / 2 / step) for step in grid.spacing[1:])], grid.shape)
-
-
-def check_finite(part: PartialImage, shot: Shot) -> None:
-    """Refuse an image that would spoil the sum of all."""
-    if not np.isfinite(part.image).all() or not np.isfinite(part.illumination).all():
-        largest = np.abs(np.asarray(shot.data)).max()
-        raise WaveError(
-            f"its image is not finite, and is set aside: look at its data, whose largest sample is {largest:.3g}"
-        )
 
 
 def _told(migration: Migration, is_modelled: bool, together: int = 1) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from forebay.errors import BudgetError
@@ -25,6 +26,8 @@ IMAGES = 6
 """Arrays of an image's size that are held until a shot is written: image and illumination, and what fades them out."""
 GATHERS = 3
 """Arrays of the size of a shot's data that are held when they are read: as in the file, finite, and muted."""
+AHEAD = 2
+"""Shots that are read or modelled ahead: the second one keeps a GPU busy while the host is between two shots."""
 STATES = 2
 """Bytes of a GPU that modelling works with, in those of its state: with what it travels through."""
 BYTES = 4
@@ -105,15 +108,21 @@ class _Shots:
         """Compute all shots in this thread, and have them read and written by others."""
         while self.waiting:
             attempt = self.waiting.popleft()
-            if room_for_two(self.workspace) and self.waiting and (coming := self.waiting[0].shot) not in self.ahead:
-                self.ahead[coming] = reader.submit(self._read, coming)
+            for coming in islice(self.waiting, AHEAD if room_for_two(self.workspace) else 0):
+                if coming.shot not in self.ahead:
+                    self.ahead[coming.shot] = reader.submit(self._read, coming.shot)
             computed = self._compute(attempt)
             self.workspace.take_plan()  # which the next one needs, while this one is written
             self._settle()
             if computed:
-                self.behind = attempt, writer.submit(_write, self.workspace, computed)
+                self.behind = attempt, writer.submit(self._write, computed)
             if not self.waiting or not room_for_two(self.workspace):
                 self._settle()
+
+    def _write(self, computed: list[ComputedShot]) -> float:
+        """Write a shot, which a GPU may have."""
+        with self.stream():
+            return _write(self.workspace, computed)
 
     def _read(self, shot: int) -> Any:
         """Read a shot; a GPU with room for it models its data beside another one."""
@@ -180,7 +189,7 @@ def held_beside(workspace: Workspace) -> int:
     fields = sum(name.startswith(("model/", "true/")) for name in described.inputs)
     points: int = math.prod(side.stop - side.start for side in workspace.boxes[0])
     gathers = GATHERS * geometry.most_receivers * max(len(workspace.wavelet), steps_of(workspace)[0])
-    return BYTES * ((IMAGES + fields) * points + gathers)
+    return BYTES * (IMAGES * points + AHEAD * (fields * points + gathers))
 
 
 def models_ahead(workspace: Workspace) -> bool:

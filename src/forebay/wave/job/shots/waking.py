@@ -6,6 +6,7 @@ Of kernels those alone that serve any shape: others would be compiled for anothe
 import logging
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from importlib import import_module
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from forebay.wave.survey.shot import Shot
 POINTS, SPACING = 64, 10.0
 """Of a model for nothing but kernels: layers of usual widths do not meet in it."""
 VELOCITY = 2000.0
-STEPS, DT = 4, 0.0005
+STEPS, EVERY, DT = 4, 2, 0.0005
 
 logger = logging.getLogger("forebay.wave")
 
@@ -56,6 +57,7 @@ def _on_gpu(job: Job, gpus: int) -> bool:
 def wake(job: Job) -> None:
     """Have the driver and its library begin, and the kernels of acoustic waves in volumes."""
     on_host(putter("gpu")(np.zeros(1, np.float32)))
+    import_module("forebay.machine.cuda_reversal")  # which reversals import as they begin
     if job.physics.kind == "acoustic" and axes_of(job) == 3:
         run_kernels(job, "gpu")
 
@@ -65,14 +67,15 @@ def run_kernels(job: Job, device: str) -> None:
     layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
     grid = Grid((POINTS,) * 3, SPACING, free_surface=job.physics.free_surface, **layers)
     fields = completed(job, {"velocity": np.full(grid.shape, VELOCITY, np.float32)})
-    middle, silence = np.full((1, grid.ndim), POINTS * SPACING / 2), np.zeros(STEPS)
-    shot = Shot(middle, middle, silence, DT, sends=job.physics.sends, hears=job.physics.hears)
+    middle, silence = np.full((1, grid.ndim), POINTS * SPACING / 2), np.zeros(STEPS // EVERY)
+    # Traces of another sampling are taken to steps and back, as those of jobs, and data come in double precision.
+    shot = Shot(middle, middle, silence, EVERY * DT, sends=job.physics.sends, hears=job.physics.hears)
     loop = prepare(shot, medium_of(job, fields, grid, putter(device)), DT, job.physics.order, np.float32)
     waves, names = loop.propagator, (job.imaging.image,)
     assert isinstance(waves, Acoustic)
     waves.kernels.compile_ahead(waves.layers)
     record = waves.image_record(loop.forward(waves.zeros(), 0, STEPS), names)
-    adjoint, sums = Adjoint(loop, loop.data()), waves.image_sums(names)
+    adjoint, sums = Adjoint(loop, loop.data().astype(np.float64)), waves.image_sums(names)
     adjoint.back_to(1)
     waves.add_image(adjoint, 0, sums, record, DT, None)
     for image, light in waves.image_arrays(sums).values():

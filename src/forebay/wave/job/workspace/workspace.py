@@ -128,8 +128,8 @@ class Workspace:
             raise damaged(path, f"it cannot be read ({error.strerror})") from error
         if found != self.described.inputs.get(name):
             raise damaged(path, "its checksum does not match")
-        for other in [key for key in _SEEN if key[0] != self.run]:
-            del _SEEN[other]
+        for other in [key for key in list(_SEEN) if key[0] != self.run]:  # other threads read, too
+            _SEEN.pop(other, None)
         if self.run and abs(time.time() - changed) > SETTLED:
             _SEEN[self.run, path] = now
         return now
