@@ -134,19 +134,19 @@ def test_a_disk_is_timed_once_and_another_disk_anew(tmp_path, monkeypatch):
 
 def test_costs_are_kept_by_all_that_they_depend_on(monkeypatch, tmp_path):
     monkeypatch.setattr(costing, "kept", lambda key, make: key)
-    loop = TimeLoop(lambda state, start, stop: state, Loop().state, 9, 3, (0,))
+    loop = TimeLoop(lambda state, start, stop: state, Loop().state, 9, 3, (0,), True)
 
     def key(budget, codecs=((), None), synchronous=False):
         return costing.costs_of(loop, None, fb.Budget(**budget), tmp_path, synchronous, None, codecs, "halving")
 
     both = tuple((layout.leaves, (None,)) for layout in (loop.layout, loop.record_layout))
-    alone = ("loop", "halving", 3, both, ((), None), "host", False, ("host",), None, 4096)
+    alone = ("loop", "halving", 3, True, both, ((), None), "host", False, ("host",), None, 4096)
     assert key({"host": 10**6}) == alone
     device = tmp_path.stat().st_dev
     beside = (*alone[:-3], ("host", "disk"), device, 4096)
     assert key({"host": 10**6, "disk": 10**6}) == beside
     named = key({"host": 10**6}, ([codec.get("raw"), codec.get("lossless")], 0.1), synchronous=True)
-    assert named == (*alone[:4], (("raw", "lossless"), 0.1), "host", True, *alone[-3:])
+    assert named == (*alone[:5], (("raw", "lossless"), 0.1), "host", True, *alone[-3:])
 
 
 def test_only_the_latest_are_kept(monkeypatch):

@@ -45,6 +45,7 @@ def test_records_are_handed_over_as_they_are_kept(codec, budget, replans):
     assert [step for step, _ in records] == [step for step, _ in expected]
     assert all((one == other).all() for (_, one), (_, other) in zip(records, expected, strict=True))
     assert result.metrics.samples == decoded.metrics.samples and result.metrics.replanned == replans
+    assert result.plan.prediction.restore < decoded.plan.prediction.restore
 
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])

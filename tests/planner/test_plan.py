@@ -10,6 +10,7 @@ from tests.example_counts import fewer
 
 import forebay as fb
 from forebay.errors import SlowerError
+from forebay.planner import HostCost
 from forebay.planner.choose import Setting, evaluate, fits
 from forebay.planner.settings import Problem
 from forebay.schedule import Foreign, Revolve, StoreAll, TwoLevel
@@ -169,6 +170,21 @@ def test_a_codec_is_used_only_where_it_pays():
         plan = fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=known, codec="bounded:1e-4")
         assert plan.codec == chosen
     assert fb.plan(1000, STATE, fb.Budget("6GB", "60GB"), costs=known).codec is None
+
+
+def test_records_that_backward_takes_encoded_are_copied_and_not_decoded():
+    def restored(keep, handed_encoded):
+        cost = fb.CodecCost(ratio=8, encode=2e12, decode=1e10, decode_host=1e-3, handed_encoded=handed_encoded)
+        known = replace(costs(50), codecs={"bounded:1e-4": cost}, operations=HostCost(restore=1e-4, ahead=True))
+        problem = Problem(100, 1, STATE, STATE // 2, fb.Budget("90GB"), known, "min", None, 1)
+        work = problem.work(keep, "bounded:1e-4", 1)
+        assert work.restore == work.take and work.host.restore == work.host.take
+        return work.restore, work.host.restore
+
+    copied = pytest.approx(STATE / 16 / costs(50).copy)
+    assert restored("records", False) == (pytest.approx(STATE / 2 / 1e10), 1.1e-3)
+    assert restored("records", True) == (copied, 1e-4)
+    assert restored("states", True) == restored("states", False) == (pytest.approx(STATE / 1e10), 1.1e-3)
 
 
 def test_what_a_codec_takes_for_itself_holds_no_snapshots():

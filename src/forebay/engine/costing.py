@@ -170,7 +170,7 @@ def costs_of(
     names = tuple(codec.name for codec in codecs[0]), codecs[1]
     disk = where.stat().st_dev if "disk" in budget.tiers else None
     place = loop.memory.tier, synchronous, budget.tiers, disk, _probe(loop.layout.nbytes, budget)
-    return kept(("loop", signature, loop.every, arrays, names, *place), measure)
+    return kept(("loop", signature, loop.every, loop.encoded, arrays, names, *place), measure)
 
 
 def plan_for(costs: Costs, signature: Hashable | None, **settings: Any) -> Plan:
@@ -275,12 +275,14 @@ def with_codecs(loop: TimeLoop, costs: Costs, encoders: Sequence[Codec], error: 
             known |= believed(measured)
     for encoder in encoders:
         if encoder.name in known:
-            # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes.
+            # What a snapshot that does not shrink takes is known, whatever the costs say, and what the codec takes,
+            # and whether backward takes encodings.
             kept = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
             packed = [(Packing.of(layout.leaves, encoder, loop.memory.tier), layout.nbytes) for layout in kept]
             known[encoder.name] = replace(
                 known[encoder.name],
                 worst=max(packing.most / nbytes for packing, nbytes in packed),
                 scratch=max(packing.scratch / nbytes for packing, nbytes in packed),
+                handed_encoded=loop.encoded,
             )
     return replace(costs, codecs=known)

@@ -115,6 +115,8 @@ class CodecCost:
     encode_host: float = 0.0
     """seconds in which a host that runs ahead of a device asks it for an encoding"""
     decode_host: float = 0.0
+    handed_encoded: bool = False
+    """whether backward takes records as they are kept: they are copied then, and never decoded"""
 
     def __post_init__(self) -> None:
         _check_positive(self, "ratio", "encode", "decode", "worst", "spread")

@@ -91,12 +91,14 @@ class Problem:
         links = [getattr(self.costs, tier) for tier in self.budget.tiers[1:tiers]]
         copy = raw / self.costs.copy
         encode, decode = (raw / cost.encode, raw / cost.decode) if cost else (copy, copy)
+        is_handed = cost is not None and cost.handed_encoded and keep == "records"
+        decode = moved / self.costs.copy if is_handed else decode
         pace = self.steps / self.coarse_steps  # the last step of the schedule may be shorter than the others
         host = self.costs.operations
         if host.ahead:
             host = replace(host, forward=pace * host.forward, backward=pace * host.backward)
             if cost:
-                decode_host = host.restore + cost.decode_host
+                decode_host = host.restore + (0.0 if is_handed else cost.decode_host)
                 host = replace(host, save=host.save + cost.encode_host, restore=decode_host, take=decode_host)
         return Work(
             forward=pace * self.costs.forward,
