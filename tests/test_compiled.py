@@ -42,6 +42,7 @@ def start(folder, *values):
     return subprocess.Popen(
         [sys.executable, str(folder / "program.py"), *values],
         env={**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")},
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -62,6 +63,35 @@ def test_variants_compiled_at_once_are_kept_apart_and_a_lost_file_is_written_aga
     min(files(folder, "nbc")).unlink()  # as if its process had been killed between the list and the file
     assert result(start(folder, "1.5", "2", "2j")) == ["3.0", "4", "4j", "2"]
     assert len(files(folder, "nbc")) == 3
+
+
+CALLS = """
+import sys
+from forebay.compiled import kept
+
+@kept
+def inner(x):
+    return x + x
+
+@kept
+def outer(x):
+    return inner(x) - x
+
+print("ready", flush=True)
+sys.stdin.readline()
+print(outer(1.5), *(sum(function.stats.cache_misses.values()) for function in (outer, inner)))
+"""
+
+
+def test_what_several_processes_want_at_once_one_of_them_compiles(tmp_path):
+    (tmp_path / "program.py").write_text(CALLS)
+    processes = [start(tmp_path) for _ in range(3)]
+    assert [process.stdout.readline() for process in processes] == ["ready\n"] * 3
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    results = sorted(result(process) for process in processes)
+    assert results == [["1.5", "0", "0"], ["1.5", "0", "0"], ["1.5", "1", "1"]]
 
 
 def test_nothing_is_written_while_another_process_writes(folder):

@@ -6,7 +6,8 @@ where sources change, numbers begin anew over files that are still there. So her
 
 - files are named after the sources, the options, and Numba's version and level of optimisation, and none is ever
   numbered twice;
-- one process at a time writes, under a lock of the operating system that ends with the process.
+- one process at a time writes, under a lock of the operating system that ends with the process;
+- one process compiles a variant, and others that want the same wait for it and find it.
 
 A process that is killed between the list and the file leaves a name without a file: that variant is compiled again. So
 is one whose list or file is damaged, of which a checksum tells.
@@ -18,7 +19,7 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from inspect import getclosurevars
 from pathlib import Path
@@ -31,6 +32,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 LOCK = "forebay.lock"
 """The file in a folder of kept code that is locked while some is written."""
+CLAIMS = "forebay.claims"
+"""The file beside it of which a byte is locked for each variant that is being compiled."""
 CHECKSUM = 16
 """Bytes of the checksum that a file of kept code begins with."""
 
@@ -93,6 +96,12 @@ def _checked_files() -> Any:
 
     class CheckedFiles(IndexDataCacheFile):  # type: ignore[misc]
         """The list of a function's variants, and the code of each, all behind their checksums."""
+
+        def load(self, key: Any) -> Any:
+            code = super().load(key)
+            if code is None and _claim(Path(self._cache_path), f"{self._index_name} {key}"):
+                code = super().load(key)
+            return code
 
         def _load_index(self) -> Any:
             with suppress(OSError):
@@ -191,18 +200,43 @@ def _lockable(folder: Path) -> bool:
 
 
 class _Held(threading.local):
-    """The lock that a thread holds, and how deep it is in Numba's own since."""
+    """What a thread is to unlock, each lock with how deep it was in Numba's own, and how deep it is."""
 
-    descriptor: int | None = None
     depth = 0
+
+    def __init__(self) -> None:
+        self.locks: list[tuple[int, Callable[[], None]]] = []
+
+
+HELD = _Held()
+
+
+def _claim(folder: Path, variant: str) -> bool:
+    """Wait until no other process compiles a variant, and tell whether others now wait for this one.
+
+    Until this thread leaves Numba's lock, that is. A function is compiled inside of those that call it, so processes
+    never wait for each other in a circle.
+    """
+    with suppress(ImportError, OSError):  # the folder has vanished, or takes no such locks
+        import fcntl
+
+        claims, byte = _claims(folder), int.from_bytes(blake2b(variant.encode(), digest_size=7).digest(), "big")
+        fcntl.lockf(claims, fcntl.LOCK_EX, 1, byte)
+        HELD.locks.append((HELD.depth, partial(fcntl.lockf, claims, fcntl.LOCK_UN, 1, byte)))
+        return True
+    return False
+
+
+@cache
+def _claims(folder: Path) -> int:
+    """Open the file of claims, once for the process: to close it would release all that it has claimed."""
+    return os.open(folder / CLAIMS, os.O_RDWR | os.O_CREAT, 0o666)
 
 
 @cache
 def _writers() -> Any:
     """Make what listens to Numba, as its event API has it: a function is kept after the event of its compilation."""
     from numba.core import event
-
-    held = _Held()
 
     class Compiled(event.Listener):  # type: ignore[misc]
         """Takes the lock when one of our functions has been compiled, right before Numba writes it."""
@@ -216,24 +250,23 @@ def _writers() -> Any:
         def on_end(self, compilation: Any) -> None:
             dispatcher = compilation.data["dispatcher"]
             folder = self.folders.get(dispatcher)
-            if folder is None or held.descriptor is not None:
+            if folder is None:
                 return
             with suppress(OSError):  # where a folder can no longer be written to, Numba says so itself
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                held.descriptor, held.depth = _lock(folder), 0
+                HELD.locks.append((HELD.depth, partial(_unlock, _lock(folder))))
                 _remove_outdated(folder, dispatcher.py_func)
 
     class Locked(event.Listener):  # type: ignore[misc]
-        """Releases the lock when Numba, which has written, leaves its own."""
+        """Releases locks when Numba, which has compiled and written, leaves its own."""
 
         def on_start(self, _event: Any) -> None:
-            held.depth += 1
+            HELD.depth += 1
 
         def on_end(self, _event: Any) -> None:
-            if held.descriptor is not None and held.depth == 0:
-                _unlock(held.descriptor)
-                held.descriptor = None
-            held.depth = max(0, held.depth - 1)
+            HELD.depth -= 1
+            while HELD.locks and HELD.locks[-1][0] > HELD.depth:
+                HELD.locks.pop()[1]()
 
     compiled = Compiled()
     event.register("numba:compile", compiled)
