@@ -12,7 +12,8 @@ import numpy as np
 
 from forebay.errors import WaveError
 from forebay.tasks import Workers
-from forebay.wave.acoustic.propagator import Acoustic
+from forebay.wave.acoustic.kernels import kernels_of
+from forebay.wave.acoustic.layers import layers_of
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import BUILTIN
 from forebay.wave.earth.grid import Grid
@@ -70,10 +71,13 @@ def run_kernels(job: Job, device: str) -> None:
     middle, silence = np.full((1, grid.ndim), POINTS * SPACING / 2), np.zeros(STEPS // EVERY)
     # Traces of another sampling are taken to steps and back, as those of jobs, and data come in double precision.
     shot = Shot(middle, middle, silence, EVERY * DT, sends=job.physics.sends, hears=job.physics.hears)
-    loop = prepare(shot, medium_of(job, fields, grid, putter(device)), DT, job.physics.order, np.float32)
+    medium, halo = medium_of(job, fields, grid, putter(device)), job.physics.order // 2
+    kernels = kernels_of(medium.velocity, grid, halo, np.dtype(np.float32), None)
+    with closing(Workers(1, "forebay-kernels")) as thread:  # beside what CuPy compiles
+        compiled = thread.submit(kernels.compile_ahead, layers_of(grid, halo, kernels.rows, DT, VELOCITY))
+        loop = prepare(shot, medium, DT, job.physics.order, np.float32)
+        compiled.result()
     waves, names = loop.propagator, (job.imaging.image,)
-    assert isinstance(waves, Acoustic)
-    waves.kernels.compile_ahead(waves.layers)
     record = waves.image_record(loop.forward(waves.zeros(), 0, STEPS), names)
     adjoint, sums = Adjoint(loop, loop.data().astype(np.float64)), waves.image_sums(names)
     adjoint.back_to(1)
