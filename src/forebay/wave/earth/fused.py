@@ -13,6 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.kernels.device import Launch
 
 SOURCE = Path(__file__).parent / "fused.cu"
 THREADS, MARCHES = 128, 16
@@ -119,8 +120,6 @@ def traced(formula: Callable[[Any], Any], depths: NDArray[Any], rows: int, acros
 
 def filled(device: Any, sheets: Sequence[Sheet], shape: tuple[int, int, int]) -> Any:
     """Return a volume of float32 on a device, whose sheets are strips side by side along its second axis."""
-    from forebay.wave.kernels.device import Launch
-
     first, (depths, rows, across) = sheets[0], shape
     assert all(sheet.statements == first.statements for sheet in sheets)
     columns, arrays = rows * across, device.arrays
