@@ -114,7 +114,7 @@ def traced(formula: Callable[[Any], Any], depths: NDArray[Any], rows: int, acros
     sheet = Sheet()
     value = formula(Traced(sheet, depths))
     sheet.write(sheet.name(value))
-    sheet.surfaces = [np.broadcast_to(surface, (1, rows, across))[0] for surface in sheet.surfaces]
+    sheet.surfaces = [np.broadcast_to(surface, (1, rows, across)).reshape(-1) for surface in sheet.surfaces]
     return sheet
 
 
