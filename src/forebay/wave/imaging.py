@@ -158,9 +158,12 @@ def _negative_laplacian(padded: NDArray[np.floating], spacing: Sequence[float]) 
     """Take the negative Laplacian of all but the outermost points."""
     inner = (slice(1, -1),) * padded.ndim
     image = padded[inner]
-    total = np.zeros_like(image)
+    total, twice = np.zeros_like(image), 2 * image
     for axis, step in enumerate(spacing):
         before = (*inner[:axis], slice(0, -2), *inner[axis + 1 :])
         after = (*inner[:axis], slice(2, None), *inner[axis + 1 :])
-        total -= ((padded[before] + padded[after] - 2 * image) / step**2).astype(image.dtype)
+        second = padded[before] + padded[after]
+        second -= twice
+        second /= step**2
+        total -= second
     return total

@@ -8,6 +8,7 @@ from tests.wave import twins
 from tests.wave.emulator import GPP, Emulator
 
 from forebay.errors import WaveError
+from forebay.wave.earth import arrays
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import BUILTIN, SALT, WATER, make
 from forebay.wave.earth.fused import Sheet, Traced, filled, traced
@@ -137,3 +138,45 @@ def test_a_formula_is_worked_out_as_numpy_does(formula):
     depths = np.linspace(-3, 3, 25).reshape(-1, 1, 1)
     sheets = [traced(formula, depths, *X.shape[1:])]
     assert np.array_equal(filled(Emulator(), sheets, (25, 2, 3)), (formula(depths) + 0 * X).astype(np.float32))
+
+
+@pytest.mark.parametrize("place", twins.PLACES)
+@pytest.mark.parametrize(
+    ("shape", "dtype", "length"),
+    [
+        ((9, 14, 5), np.float32, 30.0),
+        ((12, 11), np.float64, 4.0),
+        ((7, 6, 8), np.float32, 0.0),
+        ((6, 5), np.int16, 25.0),
+    ],
+)
+@pytest.mark.parametrize("slowness", [True, False])
+def test_a_gpu_smooths_to_the_same_bits(place, shape, dtype, length, slowness):
+    values = np.random.default_rng(4).uniform(1500, 4500, shape).astype(dtype)
+    device = Emulator() if place == "emulated" else importlib.import_module("forebay.wave.kernels.device").Device()
+    spacing = (10.0, 12.5, 4.0)[: len(shape)]
+    found = smooth(device.arrays.asarray(values), spacing, length, slowness=slowness, device=device)
+    assert found.dtype == dtype
+    assert np.array_equal(on_host(found), smooth(values, spacing, length, slowness=slowness))
+
+
+def test_large_arrays_of_a_gpu_are_copied_into_memory_that_is_there(monkeypatch):
+    values, asked = np.arange(24.0).reshape(4, 6), []
+
+    class There:
+        __cuda_array_interface__ = None
+        shape, dtype, nbytes = values.shape, values.dtype, values.nbytes
+
+        def get(self, out=None):
+            asked.append(out is None)
+            if out is None:
+                return values.copy()
+            assert out.flags.c_contiguous and not out.any()
+            out[...] = values
+            return out
+
+    monkeypatch.setattr(arrays, "computable", lambda array, what: array)
+    for large in (values.nbytes + 1, values.nbytes):
+        monkeypatch.setattr(arrays, "LARGE", large)
+        assert np.array_equal(on_host(There()), values)
+    assert asked == [True, False]

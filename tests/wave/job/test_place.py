@@ -178,5 +178,8 @@ def test_another_thread_computes_on_the_same_gpu_in_a_stream_of_its_own(monkeypa
     with apart():
         assert entered == [("device", 3), ("streams", stream.Urgency.BESIDE), ("stream", "ours")]
     assert entered[3:] == ["stream left", "streams left", "device left"]
+    with place.stream_apart("gpu", first=True)():
+        assert entered[7] == ("streams", stream.Urgency.FIRST)
+    del entered[6:]
     with place.stream_apart("cpu")():
         assert len(entered) == 6

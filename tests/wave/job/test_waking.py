@@ -159,3 +159,13 @@ def test_a_woken_gpu_has_the_kernels_of_a_job_and_gives_the_same_bits(tmp_path, 
     assert not woken_run.failed and device._kernel.cache_info().misses == loaded
     monkeypatch.setattr(waking, "wake", lambda job: None)
     assert same_images(run_job(parse(VOLUME.replace('"out"', '"cold"'), tmp_path)), woken_run)
+
+
+def test_the_first_shot_compiles_no_resampling(tmp_path):
+    from forebay.wave.kernels.traces import pull, push
+
+    waking.compile_resampling()
+    known = [list(loop.signatures) for loop in (pull, push)]
+    job = parse(job_text(physics="dt = 0.004"), tmp_path)  # two steps from one sample to the next
+    assert not run_job(job).failed
+    assert [list(loop.signatures) for loop in (pull, push)] == known

@@ -8,6 +8,9 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.strips import in_strips
 
+LARGE = 2**26
+"""Bytes from which on memory for a copy is asked of the system by all cores."""
+
 
 def computable(values: Any, what: str = "a velocity") -> Any:
     """Return an array of NumPy, or of CuPy where another library's is on a GPU, in the same memory."""
@@ -58,6 +61,11 @@ def beside(values: NDArray[Any], array: Any, dtype: Any = None) -> Any:
 
 def on_host(values: Any) -> NDArray[Any]:
     """Return an array as one of NumPy, wherever it is."""
-    if hasattr(values, "__cuda_array_interface__"):
-        values = computable(values, "an array").get()
-    return np.asarray(values)
+    if not hasattr(values, "__cuda_array_interface__"):
+        return np.asarray(values)
+    there = computable(values, "an array")
+    if there.nbytes < LARGE:
+        return np.asarray(there.get())
+    copied = np.empty(there.shape, there.dtype)
+    in_strips(lambda strip: copied[strip].fill(0), copied.shape)  # else the copy waits for each page
+    return np.asarray(there.get(out=copied))

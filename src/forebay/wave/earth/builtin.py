@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from forebay.errors import WaveError
+from forebay.processors import processors
 from forebay.tier.capacity import check_free
 from forebay.wave.earth.fused import Sheet, filled, traced
 from forebay.wave.earth.geology import Array, Fault, below, mix, random_column, rolling
@@ -20,8 +21,6 @@ STRIP = 2**22
 """Points of a strip, about, whose surfaces are worked out once: so long that threads do not wait for each other."""
 SLAB = 2**18
 """Points made at a time, about: what is computed on the way lies in memory that is asked of the system once."""
-SHEET = 2**14
-"""Points of a strip, about, whose surfaces are worked out for a GPU."""
 
 ByDepth = Callable[[Any], Any]
 Ground = Callable[[Any, Any], ByDepth]
@@ -131,7 +130,7 @@ def _made_on(device: Any, ground: Ground, z: Array, x: Array, y: Array) -> Any:
         velocity = ground(along[None, :, None], y[None, None, :])
         sheets[part.start] = traced(velocity, z[:, None, None], len(along), len(y))
 
-    in_strips(write, (len(x), len(y)), points=SHEET)
+    in_strips(write, (len(x), len(y)), points=-(-len(x) // processors()) * len(y))  # one for each core
     return filled(device, [sheets[start] for start in sorted(sheets)], (len(z), len(x), len(y)))
 
 

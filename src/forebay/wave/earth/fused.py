@@ -13,6 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
+from forebay.wave.kernels.device import Launch
 
 SOURCE = Path(__file__).parent / "fused.cu"
 THREADS, MARCHES = 128, 16
@@ -113,14 +114,12 @@ def traced(formula: Callable[[Any], Any], depths: NDArray[Any], rows: int, acros
     sheet = Sheet()
     value = formula(Traced(sheet, depths))
     sheet.write(sheet.name(value))
-    sheet.surfaces = [np.broadcast_to(surface, (1, rows, across))[0] for surface in sheet.surfaces]
+    sheet.surfaces = [np.broadcast_to(surface, (1, rows, across)).reshape(-1) for surface in sheet.surfaces]
     return sheet
 
 
 def filled(device: Any, sheets: Sequence[Sheet], shape: tuple[int, int, int]) -> Any:
     """Return a volume of float32 on a device, whose sheets are strips side by side along its second axis."""
-    from forebay.wave.kernels.device import Launch
-
     first, (depths, rows, across) = sheets[0], shape
     assert all(sheet.statements == first.statements for sheet in sheets)
     columns, arrays = rows * across, device.arrays

@@ -155,7 +155,7 @@ def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any)
 
     def smoothed_field(name: str, device: Any = None) -> NDArray[Any]:
         put = on_host if device is None else device.arrays.asarray
-        return on_host(smooth(put(fields[name]), spacing, job.model.smooth, slowness=name == "velocity"))
+        return on_host(smooth(put(fields[name]), spacing, job.model.smooth, slowness=name == "velocity", device=device))
 
     smoothed = {name: _with_room(partial(smoothed_field, name), device) for name in fields}
     if "vs" in fields:

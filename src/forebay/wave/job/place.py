@@ -94,18 +94,18 @@ def maker(job: Job, device: str) -> Iterator[Any]:
     gpu.arrays.get_default_memory_pool().free_all_blocks()  # shots take memory for other streams
 
 
-def stream_apart(device: str) -> Callable[[], AbstractContextManager[None]]:
-    """Return a context in which another thread computes on this thread's GPU, beside what shots compute there."""
+def stream_apart(device: str, *, first: bool = False) -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which a thread computes on this thread's GPU: before what others do there, or beside it."""
     if device == "cpu":
         return nullcontext
     from forebay.cuda.driver import current_device, on_device
     from forebay.cuda.stream import Urgency, current, kept_streams
 
-    index = current_device().device_id
+    index, urgency = current_device().device_id, Urgency.FIRST if first else Urgency.BESIDE
 
     @contextmanager
     def entered() -> Iterator[None]:
-        with on_device(index), kept_streams(Urgency.BESIDE) as streams, current(streams.compute):
+        with on_device(index), kept_streams(urgency) as streams, current(streams.compute):
             yield
 
     return entered

@@ -66,7 +66,7 @@ class _Shots:
 
     def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[[], None]) -> None:
         self.workspace, self.bars, self.taken, self.kind = workspace, bars, taken, kind_of(workspace.work)
-        self.stream = stream_apart(workspace.described.device)
+        self.stream, self.first = (stream_apart(workspace.described.device, first=first) for first in (False, True))
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
         self.ahead: dict[int, ThreadTask[Any]] = {}
         """what is read of shots to come"""
@@ -133,7 +133,7 @@ class _Shots:
         """Compute a shot; return none where it fails."""
         shot = attempt.shot
         try:
-            with writing_down(self.workspace, shot):
+            with self.first(), writing_down(self.workspace, shot):
                 return [computed_shot(self.workspace, shot, tell=self._tell, ahead=self.ahead.pop(shot, None))]
         except Exception as error:
             self._fail(attempt, error)

@@ -12,7 +12,8 @@ import numpy as np
 
 from forebay.errors import WaveError
 from forebay.tasks import Workers
-from forebay.wave.acoustic.propagator import Acoustic
+from forebay.wave.acoustic.kernels import kernels_of
+from forebay.wave.acoustic.layers import layers_of
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import BUILTIN
 from forebay.wave.earth.grid import Grid
@@ -20,6 +21,7 @@ from forebay.wave.job.inputs import completed, medium_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import device_of, putter
 from forebay.wave.loop import Adjoint, prepare
+from forebay.wave.survey.resample import Resampler
 from forebay.wave.survey.shot import Shot
 
 POINTS, SPACING = 64, 10.0
@@ -64,22 +66,35 @@ def wake(job: Job) -> None:
 
 def run_kernels(job: Job, device: str) -> None:
     """Take a wave of zeros forward and back through a small model, as a job's shots do, and make an image."""
-    layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
-    grid = Grid((POINTS,) * 3, SPACING, free_surface=job.physics.free_surface, **layers)
+    absorb = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
+    grid = Grid((POINTS,) * 3, SPACING, free_surface=job.physics.free_surface, **absorb)
     fields = completed(job, {"velocity": np.full(grid.shape, VELOCITY, np.float32)})
     middle, silence = np.full((1, grid.ndim), POINTS * SPACING / 2), np.zeros(STEPS // EVERY)
     # Traces of another sampling are taken to steps and back, as those of jobs, and data come in double precision.
     shot = Shot(middle, middle, silence, EVERY * DT, sends=job.physics.sends, hears=job.physics.hears)
-    loop = prepare(shot, medium_of(job, fields, grid, putter(device)), DT, job.physics.order, np.float32)
+    medium, halo = medium_of(job, fields, grid, putter(device)), job.physics.order // 2
+    kernels = kernels_of(medium.velocity, grid, halo, np.dtype(np.float32), None)
+    with closing(Workers(2, "forebay-kernels")) as threads:  # beside what CuPy compiles
+        layers = layers_of(grid, halo, kernels.rows, DT, VELOCITY)
+        begun = threads.submit(kernels.compile_ahead, layers), threads.submit(compile_resampling)
+        loop = prepare(shot, medium, DT, job.physics.order, np.float32)
+        for task in begun:
+            task.result()
     waves, names = loop.propagator, (job.imaging.image,)
-    assert isinstance(waves, Acoustic)
-    waves.kernels.compile_ahead(waves.layers)
     record = waves.image_record(loop.forward(waves.zeros(), 0, STEPS), names)
     adjoint, sums = Adjoint(loop, loop.data().astype(np.float64)), waves.image_sums(names)
     adjoint.back_to(1)
     waves.add_image(adjoint, 0, sums, record, DT, None)
     for image, light in waves.image_arrays(sums).values():
         on_host(image), on_host(light)  # which waits for all of it
+
+
+def compile_resampling() -> None:
+    """Resample zeros of the types that shots have: a wavelet, what was heard, and what is sent back."""
+    few, many = STEPS // EVERY, STEPS
+    Resampler(few, EVERY * DT, many, DT)(np.zeros((few, 1)))
+    back = Resampler(many, DT, few, EVERY * DT)
+    back(np.zeros((many, 1), np.float32)), back.transpose(np.zeros((few, 1)))
 
 
 def axes_of(job: Job) -> int:

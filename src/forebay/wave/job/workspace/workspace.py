@@ -224,9 +224,9 @@ class Workspace:
         for values in (image, illumination):
             if values.shape != shape or values.dtype != np.float32:
                 raise damaged(path, f"it has {values.dtype} of shape {values.shape}, not float32 of shape {shape}")
-            if not np.isfinite(values).all():
-                raise damaged(path, "it has NaN or infinity")
-        return PartialImage(image, illumination, box)
+        if not (part := PartialImage(image, illumination, box)).is_finite:
+            raise damaged(path, "it has NaN or infinity")
+        return part
 
     def told(self, shot: int) -> dict[str, Any]:
         """Read what a finished shot told of itself, whatever was done with it."""
