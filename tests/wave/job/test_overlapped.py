@@ -101,8 +101,8 @@ def test_ctrl_c_waits_until_the_shot_before_is_written(recorded, monkeypatch):
 KEPT = 1000
 HELD = 4 * (6 * 50 + 2 * (2 * 50 + 3 * 7 * 30))
 """Bytes: image and illumination with two fades of each; of two shots fields, and 7 traces of 30 steps, three times."""
-MODELLED = 2 * 500 + 4 * 7 * 30
-"""Bytes of a GPU: two states, and what is heard."""
+MODELLED = 2 * (2 * 500 + 4 * 7 * 30)
+"""Bytes of a GPU: of each of two shots two states, and what is heard."""
 
 
 def workspace_with(budget, codec=None, **described):

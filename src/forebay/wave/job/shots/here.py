@@ -27,7 +27,7 @@ IMAGES = 6
 GATHERS = 3
 """Arrays of the size of a shot's data that are held when they are read: as in the file, finite, and muted."""
 AHEAD = 2
-"""Shots that are read or modelled ahead: the second one keeps a GPU busy while the host is between two shots."""
+"""Shots that are read or modelled ahead, each by a thread: they keep a GPU busy while the host is between two."""
 STATES = 2
 """Bytes of a GPU that modelling works with, in those of its state: with what it travels through."""
 BYTES = 4
@@ -53,7 +53,7 @@ def shots_here(
     `taken` is called after each shot that is finished.
     """
     shots = _Shots(workspace, todo, bars, taken)
-    reading, writing = closing(Workers(1, "forebay-read")), closing(Workers(1, "forebay-write"))
+    reading, writing = closing(Workers(AHEAD, "forebay-read")), closing(Workers(1, "forebay-write"))
     with warnings.catch_warnings(), reading as reader, writing as writer:
         warnings.simplefilter("ignore", WaveWarning)  # the job's notes have told it, and threads share what is ignored
         shots.run_together()
@@ -193,12 +193,12 @@ def held_beside(workspace: Workspace) -> int:
 
 
 def models_ahead(workspace: Workspace) -> bool:
-    """Tell whether a GPU has room to model the data of the next shot beside this one; on a CPU both would be slower."""
+    """Tell whether a GPU has room to model the data of the next shots beside this one; on a CPU all would be slower."""
     plan, described = workspace.plan(), workspace.described
     if plan is None or described.device == "cpu" or described.job.data.file is not None:
         return False
     heard = BYTES * workspace.geometry.most_receivers * steps_of(workspace)[0]
-    return leaves(plan, "device", STATES * plan.state_bytes + heard)
+    return leaves(plan, "device", AHEAD * (STATES * plan.state_bytes + heard))
 
 
 def _write(workspace: Workspace, computed: list[ComputedShot]) -> float:
