@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.strips import in_strips
 
-LARGE = 2**26
-"""Bytes from which on memory for a copy is asked of the system by all cores."""
+LARGE = 2**28
+"""Bytes from which on memory for a copy is asked of the system by all cores: of less, beside a shot, one is enough."""
 
 
 def computable(values: Any, what: str = "a velocity") -> Any:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.earth.arrays import extremes
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import laplacian_filter, normalise
@@ -46,18 +45,12 @@ class PartialImage:
     @property
     def is_finite(self) -> bool:
         """Whether neither has NaN or infinity."""
-        return bool(np.isfinite([extremes(values) for values in self.arrays.values()]).all())
+        return all(np.isfinite(values).all() for values in self.arrays.values())
 
     @property
     def strength(self) -> float:
         """The root mean square of the image."""
-        sums = dict[int, Any]()
-
-        def add(strip: slice) -> None:
-            sums[strip.start] = np.sum(np.square(self.image[strip], dtype=np.float64))
-
-        in_strips(add, self.image.shape)
-        return math.sqrt(math.fsum(sums.values()) / self.image.size)
+        return float(np.sqrt(np.mean(np.square(self.image, dtype=np.float64))))
 
     def __add__(self, other: "PartialImage") -> "PartialImage":
         """Add two parts; the sum covers both, and what is between."""
@@ -74,7 +67,7 @@ class PartialImage:
 
         Where parts end abruptly, their sides would be seen in the sum.
         """
-        ramps = []
+        image, illumination = self.image, self.illumination
         for axis, (side, margin, points) in enumerate(zip(self.box, margins, shape, strict=True)):
             ramp = np.ones(side.stop - side.start, self.image.dtype)
             rise = np.sin(np.pi / 2 * (np.arange(margin) + 0.5) / max(margin, 1)) ** 2
@@ -84,8 +77,7 @@ class PartialImage:
                 ramp[::-1][:margin] *= rise[: len(ramp)]
             if (ramp < 1).any():
                 along = ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))])
-                ramps.append(np.broadcast_to(along, (len(self.image), *along.shape[1:])))
-        image, illumination = (_ramped(values, ramps) for values in self.arrays.values())
+                image, illumination = image * along, illumination * along
         return PartialImage(image, illumination, self.box)
 
     def spread(self, shape: tuple[int, ...]) -> "PartialImage":
@@ -94,21 +86,6 @@ class PartialImage:
         if box == self.box:
             return self
         return PartialImage(_summed([(self.image, self.box)], box), _summed([(self.illumination, self.box)], box), box)
-
-
-def _ramped(values: NDArray[Any], ramps: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Multiply values by ramps, one after the other; by all cores."""
-    if not ramps:
-        return values
-    ramped = np.empty_like(values)
-
-    def multiply(strip: slice) -> None:
-        np.multiply(values[strip], ramps[0][strip], out=ramped[strip])
-        for ramp in ramps[1:]:
-            np.multiply(ramped[strip], ramp[strip], out=ramped[strip])
-
-    in_strips(multiply, values.shape)
-    return ramped
 
 
 def _summed(parts: Sequence[tuple[NDArray[Any], Box]], outer: Box) -> NDArray[Any]:

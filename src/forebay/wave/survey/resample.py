@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,20 @@ STRIP = 2**15
 """points of a strip of traces, of which a core keeps the reach of a filter"""
 SHAPE = 9.0
 """Of the Kaiser window: waves up to 0.8 of the coarser Nyquist frequency pass within 0.001."""
+
+
+@lru_cache(maxsize=4)
+def taps_of(resampler: "Resampler") -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return where the sum of each new sample begins, and its weights; shots of one survey have the same."""
+    dt, coarser = resampler.dt, max(resampler.dt, resampler.new_dt)
+    reach = REACH * coarser / dt
+    centre = np.arange(resampler.new_samples) * (resampler.new_dt / dt) + resampler.start / dt
+    first = np.ceil(centre - reach).astype(np.int64)
+    index = first[:, None] + np.arange(math.floor(2 * reach) + 1)
+    away = (centre[:, None] - index) * (dt / coarser)
+    window = np.i0(SHAPE * np.sqrt(np.maximum(1 - (away / REACH) ** 2, 0))) / np.i0(SHAPE)
+    weight = np.sinc(away) * window * (dt / coarser)
+    return first, np.where((index >= 0) & (index < resampler.samples) & (np.abs(away) <= REACH), weight, 0.0)
 
 
 @dataclass(frozen=True)
@@ -45,15 +59,7 @@ class Resampler:
     @cached_property
     def _taps(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
         """For each new sample, where its sum over the old ones begins, and their weights."""
-        coarser = max(self.dt, self.new_dt)
-        reach = REACH * coarser / self.dt
-        centre = np.arange(self.new_samples) * (self.new_dt / self.dt) + self.start / self.dt
-        first = np.ceil(centre - reach).astype(np.int64)
-        index = first[:, None] + np.arange(math.floor(2 * reach) + 1)
-        away = (centre[:, None] - index) * (self.dt / coarser)
-        window = np.i0(SHAPE * np.sqrt(np.maximum(1 - (away / REACH) ** 2, 0))) / np.i0(SHAPE)
-        weight = np.sinc(away) * window * (self.dt / coarser)
-        return first, np.where((index >= 0) & (index < self.samples) & (np.abs(away) <= REACH), weight, 0.0)
+        return taps_of(self)
 
     def __call__(self, traces: NDArray[Any]) -> NDArray[Any]:
         """Resample along the first axis."""
