@@ -222,12 +222,12 @@ class ElasticCpuKernels(CpuKernels):
         """Advance the stresses."""
         # In three dimensions a sweep that senses has one field more to read.
         m = m if len(v) == 2 else (m[0], m[1], m[1], *m[2:])
-        stresses(*self._kind, v[0].size >= MANY)(t, v, m, table, w, False)
+        stresses(*self._kind, v[0].size >= MANY, False)(t, v, m, table, w)
 
     def sense_strain(self, totals: Fields, v: Fields, t: Fields, table: Fields, w: Fields) -> None:
         """Add the products of stresses with the strains of velocities to totals."""
         totals = totals if len(v) == 2 else (*totals[:2], totals[1], *totals[2:])
-        stresses(*self._kind, v[0].size >= MANY)(totals, v, t, table, w, True)
+        stresses(*self._kind, v[0].size >= MANY, True)(totals, v, t, table, w)
 
     def divergence(self, out: Any, v: Fields, corner: tuple[int, ...], back: Any, w: Fields) -> None:
         """Fill `out` with the divergence of velocities inside the model."""

@@ -11,8 +11,8 @@ from forebay.wave.kernels.subnormal import flush, restore
 
 
 @cache
-def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
-    """Compile ``strain(t, v, m, table, w, sense)``: t += what the strains of v ask for, with the moduli in `m`.
+def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool, sense: bool) -> Any:
+    """Compile ``strain(t, v, m, table, w)``: t += what the strains of v ask for, with the moduli in `m`.
 
     Normal stresses come first in `t`, and lam and mu in `m`; then each shear stress with its own stiffness. Where it is
     to `sense`, `m` has the stresses of the other wave, and `t` totals: first of the product of its trace and that of
@@ -23,7 +23,7 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> An
     if ndim == 2:
 
         @jit(parallel=parallel, lone=True)
-        def strain_plane(t: Any, v: Any, m: Any, table: Any, w: Any, sense: bool) -> None:
+        def strain_plane(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
             (t_zz, t_xx, t_zx), (v_z, v_x), (lam, mu, m_zx) = t, v, m
             ahead, back = table[0], table[2]
             rows, width = v_z.shape[0] - 2 * radius, v_z.shape[1] - 2 * radius
@@ -67,7 +67,7 @@ def stresses(ndim: int, radius: int, dtype: np.dtype[Any], parallel: bool) -> An
         return strain_plane
 
     @jit(parallel=parallel, lone=True)
-    def strain_volume(t: Any, v: Any, m: Any, table: Any, w: Any, sense: bool) -> None:
+    def strain_volume(t: Any, v: Any, m: Any, table: Any, w: Any) -> None:
         (v_z, v_y, v_x), (lam, mu, third, m_zy, m_zx, m_yx) = v, m
         t_zz, t_yy, t_xx, t_zy, t_zx, t_yx = t
         ahead, back = table[0], table[2]
