@@ -30,14 +30,14 @@ AXIS, ROW, KEPT, PLACE = range(4)
 
 
 @cache
-def remember(radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> Any:
+def remember(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     """Compile what layers do before a sweep: zeta of what is differentiated on the way back, then psi of fluxes."""
     c, zero = tuple(dtype.type(weight) for weight in first_derivative(2 * radius)), dtype.type(0)
 
     @jit(parallel=parallel, lone=True)
     def layers(
         p: Any, rho: Any, memory: Any, along: Any, about: Any, jobs: Any, where: Any, columns: Any, a: Any, b: Any,
-        w: Any
+        w: Any, back: bool
     ) -> None:  # fmt: skip
         last, wide, (psi_x, zeta_x) = len(about) - 1, p.shape[1], (along[0], along[1])
         if back:
@@ -72,7 +72,8 @@ def remember(radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> A
             setting = flush()
             here = np.empty(wide, p.dtype)
             for row in range(tile * TILE_Z, min((tile + 1) * TILE_Z, p.shape[0])):
-                here[:] = p[row]
+                for x in range(wide):  # to copy a row whole takes Numba seconds to compile
+                    here[x] = p[row, x]
                 if back:
                     for m in range(len(columns)):
                         x = columns[m]
@@ -92,7 +93,7 @@ def remember(radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> A
 
 
 @cache
-def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: bool) -> Any:
+def sweep(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     """Compile a step, after which `old` is the newer field; or what a gradient adds up of a step back.
 
     A gradient has the fields of its sums in the place of `old` and `stiff`, and the pressure of the other wave.
@@ -103,7 +104,7 @@ def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: 
     @jit(parallel=parallel, lone=True)
     def tiles(
         p: Any, old: Any, stiff: Any, rho: Any, memory: Any, along: Any, about: Any, where: Any, columns: Any, a: Any,
-        b: Any, w: Any, count: Any, surface: Any, other: Any, factor: Any
+        b: Any, w: Any, count: Any, surface: Any, other: Any, factor: Any, back: bool, sense: bool
     ) -> None:  # fmt: skip
         rows, last, wide, (psi_x, zeta_x) = about[0, STRIDE], len(about) - 1, p.shape[1], (along[0], along[1])
         first, width = radius if last == 2 else 0, wide - both
@@ -155,7 +156,8 @@ def sweep(radius: int, dtype: np.dtype[Any], back: bool, sense: bool, parallel: 
                     row = z * rows + y
                     now, weights, new, strength, seen = p[row], rho[row], old[row], stiff[row], other[row]
                     # Fluxes along the row.
-                    here[:] = now
+                    for x in range(wide):
+                        here[x] = now[x]
                     if back:
                         for m in range(len(columns)):
                             here[columns[m]] += zeta_x[row, m]
@@ -265,7 +267,7 @@ class DensityCpuKernels(CpuKernels):
         p, old, pml = state["p"], state["p_old"], state.get("pml")
         if pml is not None:
             fields = self._rows(propagator, pml, p, propagator.density)
-            remember(self.radius, self.dtype, back, p.size >= MANY)(*fields, *self._tables_of(propagator).values())
+            remember(self.radius, self.dtype, p.size >= MANY)(*fields, *self._tables_of(propagator).values(), back)
         self._sweep(propagator, (p, old, propagator.stiffness), pml, p, 0.0, back=back, sense=False)
         self.scatter(old, senders.points, values, senders.factors)
         if propagator.model.grid.free_surface:
@@ -277,11 +279,9 @@ class DensityCpuKernels(CpuKernels):
     ) -> None:
         rows = self._rows(propagator, np.zeros(0, self.dtype) if pml is None else pml, *fields, propagator.density)
         how = (table for name, table in self._tables_of(propagator).items() if name != "jobs")
-        loop, surface = (
-            sweep(self.radius, self.dtype, back, sense, other.size >= MANY),
-            propagator.model.grid.free_surface,
-        )
-        loop(*rows, *how, len(other), surface, other.reshape(-1, other.shape[-1]), self.dtype.type(factor))
+        loop, surface = sweep(self.radius, self.dtype, other.size >= MANY), propagator.model.grid.free_surface
+        beside = other.reshape(-1, other.shape[-1])
+        loop(*rows, *how, len(other), surface, beside, self.dtype.type(factor), back, sense)
 
     @staticmethod
     def _rows(propagator: Any, pml: NDArray[Any], *fields: NDArray[Any]) -> list[NDArray[Any]]:
