@@ -10,8 +10,10 @@ import forebay as fb
 from forebay.planner.choose import LONG_LISTING, MAKING, Leader, look_through
 from forebay.planner.costs import Costs, HostCost, Link
 from forebay.planner.search.candidates import candidates
-from forebay.planner.search.hierarchies import recipes
+from forebay.planner.search.hierarchies import known, recipe_of, recipes
 from forebay.planner.settings import Problem
+from forebay.planner.simulate import Work
+from forebay.schedule import Hierarchical
 
 MB = 10**6
 HOST = HostCost(forward=2e-5, backward=2e-5, call=2e-5, save=6e-5, restore=6e-5, take=4e-5, drop=2e-5, move=4e-5)
@@ -32,9 +34,18 @@ def test_little_is_made_and_simulated_where_a_device_waits_for_its_host():
     search = looked_through(500, (3, 14), 2e-5)
     assert search.best.prediction.host > search.best.seconds / 2
     listed = recipes(500, search.best.setting.work, 3, 17, inf)
-    assert len(search.made) < 0.6 * len(listed)
+    assert len(search.made) < 0.25 * len(listed)
     simulated = search.spent - LONG_LISTING - MAKING * len(search.made)
-    assert simulated < 100 * 3 * 500
+    assert simulated < 20 * 3 * 500
+
+
+@pytest.mark.parametrize("steps", [90, 300])
+def test_figures_of_short_loops_are_those_of_their_schedules(steps):
+    work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (3.0,), (3.0,))
+    figures = list(known(steps, work, recipes(steps, work, 5, 30, inf)))
+    for recipe in figures[::40]:
+        assert recipe.exact and recipe == recipe_of(Hierarchical(steps, recipe.levels))
+    assert len(figures) > 400
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -217,19 +217,14 @@ def test_what_the_last_tier_holds_is_what_a_simulation_finds_there(seed):
     ("steps", "links", "change", "is_made"),
     [
         (60, 1, {}, True),
-        (60, 1, {"forward_steps": 1.019}, True),
-        (60, 1, {"forward_steps": 1.021}, False),
-        (60, 1, {"forward_steps": 0.981}, True),
-        (60, 1, {"forward_steps": 0.979}, False),
-        (60, 1, {"saves": 1.66}, True),
-        (60, 1, {"saves": 1.68}, False),
-        (60, 1, {"saves": 0.1, "alive": 0.1, "splits": 9}, True),
+        (60, 1, {"seconds": 1.03}, True),
+        (60, 1, {"seconds": 1.032}, False),
+        (60, 1, {"seconds": 0.9, "alive": 0.1, "splits": 9}, True),
         (60, 1, {"alive": 1.24}, True),
         (60, 1, {"alive": 1.25}, True),
         (60, 1, {"alive": 1.26}, False),
-        (500, 1, {"forward_steps": 1.001, "saves": 1.9}, True),
-        (500, 1, {"forward_steps": 1.003}, False),
-        (500, 1, {"saves": 2.1}, False),
+        (500, 1, {"seconds": 1.0049}, True),
+        (500, 1, {"seconds": 1.0052}, False),
         (9000, 1, {}, True),
         (9000, 2, {}, False),
     ],
@@ -238,7 +233,9 @@ def test_schedules_that_are_not_as_estimated_or_have_too_many_splits_are_not_mad
     levels = Level(1), Level(min(steps // 3, 800), 0.1)
     schedule, work = Hierarchical(steps, levels), Work(1, 1, 0, 0, 0, (1,) * links, (1,) * links)
     known = schedule.forward_steps, schedule.saves, schedule.priced_saves, schedule.alive_at_turn
-    recipe = Recipe(*map(float, known), levels)
+    change = dict(change)
+    seconds = change.pop("seconds", 1.0) * (schedule.forward_steps + steps)
+    recipe = Recipe(seconds - steps, *map(float, known[1:]), levels)
     recipe = recipe._replace(**{name: factor * getattr(recipe, name) for name, factor in change.items()})
     assert (recipe.make(steps, work) is not None) == is_made
 

@@ -83,7 +83,7 @@ def bounds(seed, slower=1.0):
     levels = named(f"hierarchical:{slots[0]},{min(9, schedule.steps)}@3.5", schedule.steps)
     told = [least_seconds(schedule, work, slots), least_seconds(schedule, work, slots, coarse)]
     told += [extrapolate(schedule, setting), extrapolate(levels, setting), least_misses(schedule.steps, 9, slots[0])]
-    told += [[each.misses, each.moving, each.stalled] for each in bounds_of_levels(levels, work, slots)]
+    told += [[*each.moves, each.moving, each.stalled] for each in bounds_of_levels(levels, work, slots)]
     hosted = replace(setting, work=replace(work, **effects))
     return [*told, *(asdict(predict(each, slots, hosted)) for each in (schedule, levels))]
 
@@ -91,7 +91,7 @@ def bounds(seed, slower=1.0):
 def bounds_of_one(up, down):
     """Bounds on levels where a split leaves a single state behind it, which uses no slot."""
     levels, work = named("hierarchical:1,5@4,2@0.3,5@60", 267), Work(1.0, 1.0, 0.1, 0.1, 0.0, (up,), (down,))
-    return [[each.misses, each.moving, each.stalled] for each in bounds_of_levels(levels, work, (3, 99))]
+    return [[*each.moves, each.moving, each.stalled] for each in bounds_of_levels(levels, work, (3, 99))]
 
 
 def envelopes(seed):

@@ -17,7 +17,7 @@ from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.search.bounds import least_seconds, unmoved
 from forebay.planner.search.coarse import DEEPEST, Coarse
-from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, recipes
+from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, known, recipe_of, recipes
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import BOUNDLESS, Prediction, Work, host_pace, simulate
@@ -31,9 +31,8 @@ LISTING, LONG_LISTING, MAKING, TIGHTENING = 20_000, 60_000, 3_000, 0.25
 make one of them; and the share of a schedule's actions that a tighter bound takes as long as."""
 LISTED = 3
 """How many times the effort to list schedules on levels must be left, to look at some of them and at others too."""
-
 FIRST_LOOKS = 3
-"""Schedules on levels that are simulated first, by a guess of what they take: the others then need to be better."""
+"""Schedules on levels that are simulated first, by a guess of what they take."""
 
 POLICIES = {"min": reside_min, "lru": reside_lru}
 
@@ -148,7 +147,7 @@ def least_pinning(schedule: Segmented | Hierarchical, setting: Setting) -> float
 
 
 TIGHTER = (count_misses, extrapolate)
-"""Bounds that cost more than the first one and tell more, in the order in which they are tried."""
+"""Bounds that cost more than the first one and tell more, in this order."""
 
 
 def fits(choice: Choice) -> bool:
@@ -278,28 +277,32 @@ def entered(
     settings: Sequence[Setting], schedules: dict[str, list[Segmented]], search: Leader, *, levels: bool
 ) -> Iterator[Entry]:
     """Yield what may be the best in some of the settings, each with its first bound."""
-    order = count()
-    shared: dict[tuple[Work, int], list[Recipe]] = {}
+    order, least = count(), dict[Setting, float]()
     for setting in settings:
-        work, slots = setting.work, setting.slots
         for schedule in schedules[setting.keep]:
+            slots = setting.slots
             fitting = schedule.peak_snapshots <= sum(slots) and not (levels and schedule.peak_snapshots <= slots[0])
             # In a longer loop only those are looked at whose segments hardly leave the first tier: others move much.
             if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
-                bound = least_seconds(schedule, work, slots) + least_pinning(schedule, setting)
+                bound = least_seconds(schedule, setting.work, slots) + least_pinning(schedule, setting)
+                least[setting] = min(bound, least.get(setting, inf))
                 yield Entry(bound, next(order), 0, setting, schedule)
+    listed: dict[tuple[Work, int], list[Recipe]] = {}
+    for setting in sorted(settings, key=lambda setting: least.get(setting, inf)):  # the others then need to be better
+        work, slots = setting.work, setting.slots
         if levels and setting.keep == "states" and setting.policy == "min" and len(slots) > 1:
             steps = schedules["states"][0].steps
-            if (work, slots[0]) not in shared:
+            if (work, slots[0]) not in listed:
                 listing = LISTING + steps**2 if steps <= SHORT_LOOP else LONG_LISTING
                 if search.spent + LISTED * listing > search.effort:
                     continue
                 search.spent += listing
                 room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))
-                shared[work, slots[0]] = recipes(steps, work, slots[0], room, search.limit, search.effort < inf)
-            fitted = [recipe for recipe in shared[work, slots[0]] if recipe.snapshots <= sum(slots)]
+                listed[work, slots[0]] = recipes(steps, work, slots[0], room, search.limit, search.effort < inf)
+            fitted = [recipe for recipe in listed[work, slots[0]] if recipe.snapshots <= sum(slots)]
             look_first(steps, fitted, setting, search)
-            for recipe in fitted:
+            better = [recipe for recipe in fitted if recipe.least(steps, work, slots, setting.pin) < search.limit]
+            for recipe in known(steps, work, better):
                 yield Entry(recipe.least(steps, work, slots, setting.pin), next(order), 0, setting, recipe)
 
 
@@ -309,11 +312,10 @@ def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segm
     while entries and entries[0].bound < search.limit and not search.exhausted:
         bound, _, stage, setting, schedule = heappop(entries)
         if isinstance(schedule, Recipe):
-            made = search.make(schedule, schedules[setting.keep][0].steps, setting.work)
+            steps = schedules[setting.keep][0].steps
+            made = search.make(schedule, steps, setting.work)
             if made is not None:
-                bound = max(
-                    bound, unmoved(made, setting.work, len(setting.slots)).seconds + least_pinning(made, setting)
-                )
+                bound = max(bound, recipe_of(made).least(steps, setting.work, setting.slots, setting.pin))
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif stage < len(TIGHTER) and schedule.peak_snapshots > setting.slots[0]:
             bound = max(bound, TIGHTER[stage](schedule, setting) + least_pinning(schedule, setting))

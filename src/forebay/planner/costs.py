@@ -81,14 +81,14 @@ class HostCost:
     def __post_init__(self) -> None:
         _check_seconds(self, *(name for name in self.__dataclass_fields__ if name != "ahead"))
 
-    def seconds(self, steps: int, forward_steps: float, saves: float, fetched: int = 0) -> float:
+    def seconds(self, steps: int, forward_steps: float, saves: float, fetched: float = 0, stored: float = 0) -> float:
         """Return the least of a reversal after its start; forward is called once for each step.
 
-        What is `fetched` was evicted before.
+        What is `fetched` was evicted before, as often; what is `stored` may come back many times.
         """
         calls = 2 * steps * self.call + forward_steps * self.forward + steps * self.backward
         snapshots = saves * (self.save + self.take + self.drop) + (steps - saves) * self.restore
-        return calls + snapshots + fetched * (self.move + self.drop)
+        return calls + snapshots + fetched * (self.move + self.drop) + stored * self.move
 
     def beside(self, computed: float, asked: float) -> float:
         """Return the least seconds of a reversal that computes for so long, and takes the host so long to ask for."""

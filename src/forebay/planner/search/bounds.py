@@ -14,9 +14,11 @@ def computed(work: Work, steps: int, forward_steps: float, saves: float) -> floa
     return forward_steps * work.forward + steps * work.backward + saves * work.save + restore
 
 
-def unstalled(work: Work, steps: int, forward_steps: float, saves: float, fetched: int = 0) -> float:
+def unstalled(
+    work: Work, steps: int, forward_steps: float, saves: float, fetched: float = 0, stored: float = 0
+) -> float:
     """Return the least seconds of a reversal in which nothing stalls, with the host's part."""
-    asked = work.host.seconds(steps, forward_steps, saves, fetched)
+    asked = work.host.seconds(steps, forward_steps, saves, fetched, stored)
     return work.host.beside(computed(work, steps, forward_steps, saves), asked)
 
 
@@ -99,4 +101,5 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
             stall_of_others *= schedule.majors - 1
     after_turn = max(whole - sweep + stall_of_others, up)
     stalled = max(whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)
-    return max(unstalled(work, *counts, fetched), work.host.start + stalled)
+    away = max(0, alive - slots[0]) if len(slots) > 1 else 0
+    return max(unstalled(work, *counts, max(fetched, away), away), work.host.start + stalled)

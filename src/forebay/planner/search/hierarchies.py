@@ -5,6 +5,7 @@ estimated for all at once: the table of `forebay.schedule.levels.worth` is made 
 It tells the forward steps and saves of loops that earn the most; those of the loop itself lie between two of them.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -44,15 +45,14 @@ class Thoroughness(NamedTuple):
     """up to which number every one is looked at"""
     fractions: int
     """how many worths of a visit are looked at between two whole numbers"""
-    steps_within: float
-    """how far forward steps may be from their estimate; schedules farther off are not tried"""
-    saves_within: float
 
 
-ALL = Thoroughness(1.25, 1.06, 24, 8, 0.02, 0.4)
+ALL = Thoroughness(1.25, 1.06, 24, 8)
 """For short loops."""
-SOME, FEW = Thoroughness(1.25, 1.06, 8, 2, 0.002, 0.5), Thoroughness(1.6, 1.3, 4, 2, 0.002, 0.5)
+SOME, FEW = Thoroughness(1.25, 1.06, 8, 2), Thoroughness(1.6, 1.3, 4, 2)
 """For longer ones on two tiers, and on three."""
+SECONDS = 0.97, 0.995
+"""The shares of the estimated seconds that schedules of short loops and of longer ones take at least."""
 ALIVE = 0.8
 """The share of the estimated snapshots at the turn that there are at least; other schedules are not tried."""
 MOST_WORTH = 400
@@ -86,11 +86,20 @@ class Recipe(NamedTuple):
 
     def make(self, steps: int, work: Work) -> Hierarchical | None:
         """Return the schedule, or None where it is not as estimated, or has too many splits."""
-        schedule, within = Hierarchical(steps, self.levels), thoroughness(steps, work)
-        close = abs(schedule.forward_steps - self.forward_steps) <= within.steps_within * self.forward_steps
+        schedule = Hierarchical(steps, self.levels)
         few = steps <= SHORT_LOOP or schedule.priced_saves <= most_splits(work)
-        saves = schedule.saves >= (1 - within.saves_within) * self.saves
-        return schedule if few and close and saves and schedule.alive_at_turn >= ALIVE * self.alive else None
+        return schedule if few and (self.exact or recipe_of(schedule).is_like(self, steps, work)) else None
+
+    def is_like(self, estimate: "Recipe", steps: int, work: Work) -> bool:
+        """Tell whether it takes about as long as estimated, or longer."""
+        pairs = zip(self._seconds(steps, work), estimate._seconds(steps, work), strict=True)
+        share = share_of_seconds(steps)
+        return all(there >= share * estimated for there, estimated in pairs) and self.alive >= ALIVE * estimate.alive
+
+    def _seconds(self, steps: int, work: Work) -> tuple[float, float]:
+        """Return the seconds of the computation, and those of the host."""
+        figures = steps, self.forward_steps, self.saves
+        return computed(work, *figures), work.host.seconds(*figures)
 
     def guess(self, steps: int, work: Work) -> float:
         """Return the seconds that it may take."""
@@ -99,14 +108,9 @@ class Recipe(NamedTuple):
 
     def least(self, steps: int, work: Work, slots: tuple[int, ...], pin: float) -> float:
         """Return the seconds that it takes at least; a slot of the second tier takes `pin` seconds."""
-        within = thoroughness(steps, work)
-        forward, alive = self.forward_steps, self.alive
-        saves = self.saves, self.saves
-        if not self.exact:
-            forward, saves = (1 - within.steps_within) * forward, ((1 - within.saves_within) * self.saves, steps)
-            alive *= ALIVE
-        whole = min(computed(work, steps, forward, count) for count in saves)  # stalls may hide the host's part
-        asked = min(work.host.seconds(steps, forward, count) for count in saves)
+        alive = self.alive if self.exact else ALIVE * self.alive
+        share = 1.0 if self.exact else share_of_seconds(steps)
+        whole, asked = (share * seconds for seconds in self._seconds(steps, work))  # stalls may hide the latter
         # What is alive at the turn has been saved before it, during which it goes down; the rest comes after it.
         sweep = steps * work.forward + alive * work.save
         longest_sweep = steps * work.forward + (alive if self.exact else self.snapshots) * work.save
@@ -115,9 +119,22 @@ class Recipe(NamedTuple):
             above += slots[link]
             moved = max(0.0, alive - above)
             down, up = max(down, moved * work.down[link]), max(up, moved * work.up[link])
-        pinned = pin * min(max(0.0, alive - slots[0]), slots[1])
+        away = max(0.0, alive - slots[0])
+        pinned = pin * min(away, slots[1])
+        asked += away * (2 * work.host.move + work.host.drop)  # each goes down, and comes up again
         moving = max(sweep + up, down + max(whole - longest_sweep, up))
         return max(work.host.beside(whole, asked), work.host.start + moving) + pinned
+
+
+def recipe_of(schedule: Hierarchical) -> Recipe:
+    """Return the recipe of a schedule that has been made."""
+    counts = schedule.forward_steps, schedule.saves, schedule.priced_saves, schedule.alive_at_turn
+    return Recipe(*counts, schedule.levels, exact=True)
+
+
+def share_of_seconds(steps: int) -> float:
+    """Return the share of the estimated seconds that a schedule takes at least; no others are tried."""
+    return SECONDS[steps >= LONGEST]
 
 
 def thoroughness(steps: int, work: Work) -> Thoroughness:
@@ -178,28 +195,30 @@ def recipes(steps: int, work: Work, device: int, room: int, below: float, hasty:
     if not firsts:
         return []
     variants = [(first, price) for first in firsts for price in prices(steps, work, first, hasty)]
+    if steps < LONGEST and len(work.up) > 1:  # snapshots on a disk pay where they are few
+        saves = [count for count in saves if count <= MOST]
+    return _estimated(steps, work, variants, saves, range(fewest, room + 1), below)
+
+
+def known(steps: int, work: Work, estimates: list[Recipe]) -> Iterator[Recipe]:
+    """Yield schedules with their figures, where the loop is short and a table tells them, which takes long to make."""
     if steps >= LONGEST:
-        return _estimated(steps, work, variants, saves, range(fewest, room + 1), below)
-    few, many = [count for count in saves if count <= MOST], [count for count in saves if count > MOST]
-    known = _tabulated(steps, variants, few, range(fewest, room + 1))
-    if not many or len(work.up) > 1:  # snapshots on a disk pay where they are few
-        return known
-    return known + _estimated(steps, work, variants, many, range(fewest, room + 1), below)
-
-
-def _tabulated(steps: int, variants: Variants, saves: list[int], totals: range) -> list[Recipe]:
-    """List the schedules of a short loop with some totals of snapshots, whose figures a table tells."""
-    listed = []
-    for first in dict.fromkeys(first for first, _ in variants):
-        own = [price for other, price in variants if other == first]
-        figures = tabulate(steps + 1, first, saves[-1], own)
-        for number, price in enumerate(own):
-            for count in saves:
-                if first + count in totals:
-                    forward, saved, splits, alive = (float(figure[number, count]) for figure in figures)
-                    levels = Level(first), Level(count, price)
-                    listed.append(Recipe(forward, saved, splits, alive, levels, exact=True))
-    return listed
+        yield from estimates
+        return
+    for first in dict.fromkeys(each.levels[0].snapshots for each in estimates):
+        own = [each for each in estimates if each.levels[0].snapshots == first]
+        listed = list(dict.fromkeys(each.levels[1].price for each in own))
+        figures = tabulate(steps + 1, first, min(MOST, max(each.levels[1].snapshots for each in own)), listed)
+        for estimate in own:
+            count, price = estimate.levels[1]
+            if count > MOST:
+                yield estimate
+                continue
+            number = listed.index(price)
+            forward, saved, splits, alive = (float(figure[number, count]) for figure in figures)
+            recipe = Recipe(forward, saved, splits, alive, estimate.levels, exact=True)
+            if recipe.is_like(estimate, steps, work):
+                yield recipe
 
 
 def _estimated(

@@ -43,8 +43,8 @@ class LevelBounds:
     >>> from forebay.schedule import Level
     >>> work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (25.0,), (25.0,))
     >>> bounds = LevelBounds(Hierarchical(3751, (Level(2), Level(13, 30))), Coarse(work, slots=2))
-    >>> bounds.misses, round(bounds.moving), round(bounds.stalled)
-    (200, 24474, 29072)
+    >>> bounds.moves, round(bounds.moving), round(bounds.stalled)
+    ((200, 154), 24474, 29072)
     """
 
     def __init__(self, schedule: Hierarchical, coarse: Coarse) -> None:
@@ -79,24 +79,35 @@ class LevelBounds:
         return kind[0], self.schedule.splits.settle(*kind).snapshots
 
     @cached_property
-    def misses(self) -> int:
-        """The restores, beyond the first level, that find their snapshot evicted from the first tier."""
+    def moves(self) -> tuple[int, int]:
+        """How many restores beyond the first level find their snapshot evicted, and of how many snapshots."""
         parts, heights = self._kinds[1], dict[Kind, int]()
-        count = 0
-        for kind, times in self._bottom_up():
+        for kind, _ in self._bottom_up():
             if kind not in parts:
                 heights[kind] = binomial.live(*self._leaf(kind)) if kind[0] > 1 else 0
             else:
                 left, behind = parts[kind]
                 heights[kind] = max(heights[left], 1 + heights[behind])
-                count += times * (heights[behind] >= self.coarse.slots)
-        return count
+        misses = stores = 0
+        here = {(kind, False): times for kind, times in self._kinds[0][0].items()}  # and whether it has been stored
+        while here:
+            following: dict[tuple[Kind, bool], int] = {}
+            for (kind, stored), times in here.items():
+                if kind in parts:
+                    left, behind = parts[kind]
+                    missed = heights[behind] >= self.coarse.slots
+                    misses += times * missed
+                    stores += times * (missed and not stored)
+                    for part in ((left, stored or missed), (behind, False)):
+                        following[part] = following.get(part, 0) + times
+            here = following
+        return misses, stores
 
     @property
     def moving(self) -> float:
         """Seconds of the first sweep, and of what comes up after it; or of all that the host asks for."""
-        schedule, work, misses = self.schedule, self.coarse.work, self.misses
-        asked = unstalled(work, schedule.steps, schedule.forward_steps, schedule.saves, misses)
+        schedule, work, (misses, stores) = self.schedule, self.coarse.work, self.moves
+        asked = unstalled(work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
         return max(asked, work.host.start + schedule.steps * work.forward + misses * work.up[0])
 
     @property
