@@ -213,6 +213,7 @@ def test_what_a_block_only_remembers_is_no_hidden_state():
     class Remembering(MLP):
         def forward(self, x):
             self.seen, self.shapes = x.detach(), {"last": x.shape, "mean": [x.detach().mean()]}
+            self.like, self.number = torch.empty(3, device="meta"), float("nan")
             return super().forward(x)
 
     model, plain = pair(Remembering)

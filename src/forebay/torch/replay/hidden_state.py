@@ -88,7 +88,8 @@ class Samples:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+    return plain and not (tensor.is_quantized or tensor.is_meta)
 
 
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
@@ -143,4 +144,4 @@ def same_attributes(noted: list[tuple[str, Any]], now: list[tuple[str, Any]]) ->
 def _same(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.dtype is other.dtype and one.shape == other.shape and alike(one, other)
-    return type(one) is type(other) and bool(one is other or one == other)
+    return type(one) is type(other) and bool(one == other or (one != one and other != other))
