@@ -177,11 +177,25 @@ class FittingSession:
         assert tools is not None
         record = BlockRecord(block.name, block.identity, signature(inputs.tensors))
         refuse = partial(self._refuse, record)
-        if iteration.plan is None:
+        if (plan := iteration.plan) is None:
             refused = not self._check(block, record, inputs, True)
             output = measure(tools, iteration, block, inputs, record, refused, refuse, self._tell)
         else:
-            output = self._carry_out(tools, iteration, iteration.plan, block, inputs, record, refuse)
+            place = iteration.place_of(record.module, record.signature)
+            keeping = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
+            # A block that no measured iteration has met is kept: nobody has seen what a second run of it computes.
+            met = place is not None or any(expected.module == record.module for expected in iteration.expected)
+            again = met and not keeping and self._check(block, record, inputs)
+            place = place if keeping or again else None
+            iteration.places.append(place)
+            iteration.records.append(record)
+            if place is not None:
+                output = treat(tools, iteration, place, block, inputs, refuse)
+                leave(tools.store, iteration, plan.foreseen.settle[place + 1])
+            elif again:  # with inputs that the plan does not know
+                output = Frame(block, inputs, refuse).run(inputs)
+            else:
+                output = block.call(*inputs.args, **inputs.kwargs)
         hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
         return output
 
@@ -208,11 +222,8 @@ class FittingSession:
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
-        if self._tools is not None:
-            reach(self._tools, iteration, number, lambda: self._end(iteration), lambda: self._meet_loss(iteration))
-
-    def _meet_loss(self, iteration: Iteration) -> None:
-        self._profiles[iteration.key] = self._profiles[iteration.key].meet_loss()
+        if self._tools is not None and reach(self._tools, iteration, number, lambda: self._end(iteration)):
+            self._profiles[iteration.key] = self._profiles[iteration.key].meet_loss()
 
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
@@ -225,32 +236,3 @@ class FittingSession:
                 self._profiles[iteration.key] = self._profiles[iteration.key].weigh(iteration.plan, most)
             elif not iteration.own and most > iteration.plan.budget["device"]:
                 self._profiles.part(iteration.key)
-
-    def _carry_out(
-        self,
-        tools: DeviceTools,
-        iteration: Iteration,
-        plan: FitPlan,
-        block: FittedBlock,
-        inputs: Inputs,
-        record: BlockRecord,
-        refuse: Callable[[str], None],
-    ) -> Any:
-        """Run a block as the plan says; recompute it where that does not know its inputs.
-
-        A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
-        """
-        place = iteration.place_of(record.module, record.signature)
-        planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
-        if place is None or not (planned or self._check(block, record, inputs)):
-            iteration.places.append(None)
-            iteration.records.append(record)
-            met = any(expected.module == record.module for expected in iteration.expected)
-            if not met or not self._check(block, record, inputs):
-                return block.call(*inputs.args, **inputs.kwargs)
-            return Frame(block, inputs, refuse).run(inputs)
-        iteration.places.append(place)
-        iteration.records.append(record)
-        output = treat(tools, iteration, place, block, inputs, refuse)
-        leave(tools.store, iteration, plan.foreseen.settle[place + 1])
-        return output
