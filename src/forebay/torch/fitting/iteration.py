@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
 
+from forebay.torch.execution_context import Autocast
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
 from forebay.torch.fitting.record import BlockRecord, MeasuredBlock, Signature, Span, measured_blocks, total_seconds
@@ -17,7 +18,7 @@ class IterationKey(NamedTuple):
     """How an iteration begins: those that begin alike have one plan."""
 
     signature: Signature
-    autocast: Any
+    autocast: Autocast
     flags: tuple[bytes, bytes]
     """modes, and which parameters want gradients"""
     called_with: Signature

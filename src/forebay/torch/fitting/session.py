@@ -14,7 +14,7 @@ import torch
 from forebay.errors import BudgetError
 from forebay.metrics import Metrics
 from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
-from forebay.torch.execution_context import default_saving
+from forebay.torch.execution_context import Autocast, default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
@@ -124,9 +124,8 @@ class FittingSession:
             self._profiles.note(last)
             if last.progress.task is None and last.alive:
                 self._tell(SEVERAL_GRAPHS)
-        autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
-        key = IterationKey(signature(tensors), autocast, flags, call.signature)
+        key = IterationKey(signature(tensors), Autocast.now(device), flags, call.signature)
         followed = self._profiles.find(key)
         own = followed is key
         with self._refusing(followed) as profile:
