@@ -14,11 +14,16 @@ CHECKPOINTS_INSIDE = (
     "that off, as by model.gradient_checkpointing_disable(), to let fit decide"
 )
 KEPT = "a block ({}) {}. It is kept from now on, whatever the budget"
-HIDDEN_STATE = (
-    "has state of its own, such as a generator, a counter, or a tensor that is no buffer: when it is run again, it "
-    "computes other values, or changes that state once more. The gradients of this iteration, and where this shows "
-    "late of some before it, may not be those of the plain model, and its state is a run ahead"
-)
+
+
+def hidden_state(right: bool, later: bool) -> str:
+    """Tell why a block with state of its own is kept, and whether what it was recomputed for is right all the same."""
+    before = ", and perhaps of some before it," if later else ""
+    wrong = f". The gradients of this iteration{before} are not those of the plain model, and its state is a run ahead"
+    return (
+        "computes other values when it is run again: it has state of its own, such as a generator, a counter, or a "
+        f"tensor that is no buffer{'' if right else wrong}"
+    )
 
 
 def beyond(kind: str) -> str:

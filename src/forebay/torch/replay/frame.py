@@ -8,14 +8,14 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.advice import HIDDEN_STATE
+from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
 from forebay.torch.execution_context import NOTHING, Autocast, Random, random_state, set_random_state
 from forebay.torch.mover import bytes_by_storage, storage_of, weakly
 from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, giving, keeping
-from forebay.torch.replay.hidden_state import EVERY, Samples, attributes_of, looked_at, same_attributes
+from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
 from forebay.torch.saved_tensors import Keep, KeptTensor, keep
 
@@ -50,6 +50,8 @@ class FirstRun(NamedTuple):
     random: Random
     autocast: Autocast
     module_state: InitialModuleState
+    attributes: Attributes | None
+    """that it had, where it sets any"""
     kinds: list[int]
     """of what it saved: hashes, which the garbage collector need not see, and 0 for what none of its operations made
     that is differentiated, such as parameters, and for what stays"""
@@ -80,7 +82,11 @@ class Frame:
         state, device = block.module_state, block.device(inputs.tensors)
         arguments, turn = CallArguments.of(inputs, keep_input), state.next_run()
         initial, random, autocast = state.note(weighed), random_state(device), Autocast.now(device)
-        self._first = FirstRun(block, refuse, weighed, watch, device, arguments, random, autocast, initial, [], [])
+        setting = weighed or state.sets_attributes
+        attributes = Attributes.of(initial.parts, plain=not weighed) if setting else None
+        self._first = FirstRun(
+            block, refuse, weighed, watch, device, arguments, random, autocast, initial, attributes, [], []
+        )
         looked = weighed or looked_at(turn, device)
         self._samples = Samples(initial.parts, EVERY[not weighed], turn) if looked else None  # until they are compared
         self._kept: dict[int, KeptOutput] = {}  # of costly operations
@@ -102,6 +108,8 @@ class Frame:
             first.refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
             self._samples.end(tensors_in(output) if first.weighed else [])
+        if first.weighed and first.attributes is not None:
+            state.sets_attributes = state.sets_attributes or first.attributes.changed()
         return output
 
     def _hooks(self, pack: Callable[[torch.Tensor], Any], unpack: Callable[[Any], torch.Tensor]) -> saved_tensors_hooks:
@@ -173,18 +181,29 @@ class Frame:
 
     def _replay(self) -> None:
         samples, self._samples = self._samples, None
-        parts = self._first.module_state.parts if self._first.weighed and samples is not None else []
-        attributes = attributes_of(parts)
-        same = self._run_again(samples)
+        initial, refuse = self._first.attributes, self._first.refuse
+        if samples is None:
+            self._run_again(initial, None)
+        elif not self._first.weighed:
+            if not self._run_again(initial, samples)[0]:
+                refuse(hidden_state(right=False, later=True))
+        else:
+            # It is asked whether the block depends on what it sets, which is put back where it is run again later.
+            same, gives_same = self._run_again(Attributes.of(self._first.module_state.parts), samples)
+            values = self._values if same else []
+            if not same or not gives_same:
+                same_then, gives_same = self._run_again(initial, samples)
+                if same:
+                    self._values = values
+                if not same or not gives_same:
+                    refuse(hidden_state(same_then and gives_same, later=False))
         if len(self._values) != len(self._first.kinds):
             raise RuntimeError(_OTHERWISE)
-        if not same or not same_attributes(attributes, attributes_of(parts)):
-            self._first.refuse(HIDDEN_STATE)
 
-    def _run_again(self, samples: Samples | None) -> bool:
-        """Run the block again; tell whether it saved the same values and, where it is weighed, gave the same.
+    def _run_again(self, attributes: Attributes | None, samples: Samples | None) -> tuple[bool, bool]:
+        """Run the block with attributes lent; tell whether it saved the same tensors, and whether it gave the same.
 
-        Nothing is held where what it saved is of other shapes or types.
+        Nothing is held where these are of other shapes or types. What it gives is only asked for where it is weighed.
         """
         first, gives_same, self._values = self._first, True, []
         now = random_state(first.device)
@@ -192,6 +211,7 @@ class Frame:
         whole = first.weighed and samples is not None
         try:
             with (
+                NOTHING if attributes is None else attributes.lent(),
                 first.autocast.replay_context(),
                 first.block.module_state.for_replay(first.module_state),
                 torch.enable_grad(),
@@ -212,8 +232,8 @@ class Frame:
         alike = all([not kind or kind == hash((tensor.shape, tensor.dtype)) for kind, tensor in kinds])  # noqa: C419 - faster
         if len(tensors) != len(first.kinds) or not alike:
             self._values = []
-            return False
-        return samples is None or (gives_same and samples.same(tensors))
+            return False, gives_same
+        return samples is None or samples.same(tensors), gives_same
 
     def _taking(
         self, on_saved: Callable[[int, torch.Tensor], None] | None, whole: bool

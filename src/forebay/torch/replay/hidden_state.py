@@ -1,16 +1,18 @@
 """State that a block keeps for itself: a second run computes other values with it, so such a block has to be kept."""
 
-import pickle
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from copy import copy, deepcopy
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 
+from forebay.torch.compat import version_of
 from forebay.torch.replay.module_state import SMALL
 
 SAMPLED = 256
@@ -24,10 +26,22 @@ ROUNDING = 8
 
 GENERATORS = torch.Generator, random.Random, np.random.Generator, np.random.RandomState
 
-CONTAINERS = tuple, list, dict, set, deque, OrderedDict, defaultdict, Counter
+CONTAINERS = list, dict, set, deque, OrderedDict, defaultdict, Counter
 
 _OWN = frozenset(vars(nn.Module()))
-_PLAIN = bool, int, float, complex, str, bytes, NoneType
+_PLAIN = (bool, int, float, complex, str, bytes, NoneType, *GENERATORS)
+
+
+def _more(attributes: dict[str, Any], plain: bool = False) -> dict[str, Any]:
+    """Return those of a module's attributes that not all modules have; of plain ones, numbers and the like."""
+    more = {name: value for name, value in attributes.items() if name not in _OWN}
+    return {name: value for name, value in more.items() if _is_plain(value)} if plain else more
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is torch.Tensor:
+        return value.grad_fn is None and value.nbytes < SMALL
+    return isinstance(value, _PLAIN)
 
 
 class Samples:
@@ -107,41 +121,121 @@ def looked_at(turn: int, device: torch.device) -> bool:
     return device.type != "cuda" or turn < FIRST or turn % APART == 0
 
 
-def attributes_of(parts: Iterable[nn.Module]) -> list[tuple[str, Any]]:
-    """List what modules keep for themselves: numbers, small tensors and generators, in containers too.
+class Attributes(NamedTuple):
+    """The attributes of modules as they are now, but for torch's own: numbers, small tensors, generators, containers.
 
-    What a second run of theirs changes once more is hidden state; what it only sets again, as caches are, is none.
+    Of those of an iteration that is not measured, `plain`, no containers and nothing else is held, such as what a block
+    remembers of the one before, with its graph.
     """
-    own = (vars(part) for part in parts if type(part) is nn.Module or not type(part).__module__.startswith("torch.nn."))
-    waiting = [(name, value) for attributes in own for name, value in attributes.items() if name not in _OWN]
-    noted: list[tuple[str, Any]] = []
-    visited: set[int] = set()
+
+    plain: bool
+    noted: list[tuple[dict[str, Any], dict[str, Any]]]
+    """of each module, where its attributes are and what they were"""
+    containers: list[tuple[Any, Any]]
+    """with copies"""
+    generators: list[tuple[Any, Any]]
+    """with their states"""
+    copies: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]]
+    """of tensors, by their identities, and how often these had been changed"""
+
+    @classmethod
+    def of(cls, parts: Iterable[nn.Module], plain: bool = False) -> "Attributes":
+        """Take note of them."""
+        own = (
+            vars(part) for part in parts if type(part) is nn.Module or not type(part).__module__.startswith("torch.nn.")
+        )
+        noted = [(attributes, _more(attributes, plain)) for attributes in own]
+        values = {id(value): value for _, more in noted for value in more.values()}.values()
+        generators = [(value, state_of(value)) for value in values if isinstance(value, GENERATORS)]
+        copies = {
+            id(value): (value, version_of(value), value.clone())
+            for value in values
+            if type(value) is torch.Tensor and not value.requires_grad and value.nbytes < SMALL
+        }
+        return cls(plain, noted, _containers(values), generators, copies)
+
+    def changed(self) -> bool:
+        """Tell whether they are others by now, or were changed in place."""
+        if any(version_of(value) != version for value, version, _ in self.copies.values()):
+            return True
+        if any(_identities(container) != _identities(held) for container, held in self.containers):
+            return True
+        return any(
+            noted.keys() != now.keys() or any(now[name] is not value for name, value in noted.items())
+            for noted, now in ((noted, _more(own)) for own, noted in self.noted)
+        )
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let the modules have them again, tensors as copies; and put back what they have now."""
+        before = [(own, own.copy()) for own, _ in self.noted]
+        filled = _containers(value for own, _ in self.noted for value in _more(own).values())
+        drawn = [state_of(generator) for generator, _ in self.generators]
+        copies = {key: copy.clone() for key, (*_, copy) in self.copies.items()}
+        try:
+            for own, noted in self.noted:
+                for name in () if self.plain else _more(own).keys() - noted.keys():
+                    del own[name]
+                own.update({name: copies.get(id(value), value) for name, value in noted.items()})
+            for container, held in self.containers:
+                _fill(container, held)
+            for generator, state in self.generators:
+                set_state(generator, state)
+            yield
+        finally:
+            for container, held in filled:
+                _fill(container, held)
+            for own, now in before:
+                own.clear()
+                own.update(now)
+            for (generator, _), state in zip(self.generators, drawn, strict=True):
+                set_state(generator, state)
+
+
+def _containers(values: Iterable[Any]) -> list[tuple[Any, Any]]:
+    """Copy the containers among some values, and those that these hold."""
+    copies: dict[int, tuple[Any, Any]] = {}
+    waiting = list(values)
     while waiting:
-        name, value = waiting.pop()
-        if type(value) in CONTAINERS and id(value) not in visited:
-            visited.add(id(value))
-            noted.append((name, len(value)))
-            inner = value.items() if isinstance(value, dict) else enumerate(value)
-            waiting += [(f"{name}.{key}", item) for key, item in inner]
-        elif isinstance(value, torch.Generator):
-            noted.append((name, value.get_state()))
-        elif isinstance(value, GENERATORS):
-            noted.append((name, pickle.dumps(value)))
-        elif isinstance(value, torch.Tensor) and _is_dense(value) and value.nbytes < SMALL:
-            noted.append((name, value.detach().reshape(-1).clone()))
-        elif isinstance(value, _PLAIN):
-            noted.append((name, value))
-    return noted
+        value = waiting.pop()
+        if type(value) in CONTAINERS and id(value) not in copies:
+            copies[id(value)] = value, copy(value)
+            waiting += value.values() if isinstance(value, dict) else value
+        elif type(value) is tuple:
+            waiting += value
+    return list(copies.values())
 
 
-def same_attributes(noted: list[tuple[str, Any]], now: list[tuple[str, Any]]) -> bool:
-    """Tell whether modules keep the same as they did."""
-    return len(noted) == len(now) and all(
-        name == other and _same(value, present) for (name, value), (other, present) in zip(noted, now, strict=True)
-    )
+def _fill(container: Any, held: Any) -> None:
+    container.clear()
+    (container.update if isinstance(container, dict | set) else container.extend)(held)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.dtype is other.dtype and one.shape == other.shape and alike(one, other)
-    return type(one) is type(other) and bool(one == other or (one != one and other != other))
+def _identities(container: Any) -> Any:
+    """Return what tells whether a container holds the same objects, some of which may not compare."""
+    if isinstance(container, dict):
+        return [(key, id(value)) for key, value in container.items()]
+    return sorted(map(id, container)) if isinstance(container, set) else list(map(id, container))
+
+
+def state_of(generator: Any) -> Any:
+    """Read a generator of torch, Python or NumPy."""
+    if isinstance(generator, torch.Generator):
+        return generator.get_state()
+    if isinstance(generator, random.Random):
+        return generator.getstate()
+    return deepcopy(_bits(generator).state)
+
+
+def set_state(generator: Any, state: Any) -> None:
+    """Set one again."""
+    if isinstance(generator, torch.Generator):
+        generator.set_state(state)
+    elif isinstance(generator, random.Random):
+        generator.setstate(state)
+    else:
+        _bits(generator).state = state
+
+
+def _bits(generator: Any) -> Any:
+    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator

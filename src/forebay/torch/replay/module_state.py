@@ -75,6 +75,8 @@ class ModuleState:
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
+        self.sets_attributes = False
+        """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
         self._runs = count()
         self._looked_at = _Buffers([], {}, frozenset())
         self._layout = _layout_of(module)
