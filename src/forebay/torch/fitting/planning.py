@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from forebay.errors import BudgetError
 from forebay.machine.slabs import SlabHeap
 from forebay.planner import Link
-from forebay.planner.blocks import Chain, simulate
+from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
 from forebay.torch.fitting.choices import LOW_OVERHEAD, block_of
 from forebay.torch.fitting.fitplan import FitPlan, numbered
@@ -26,8 +26,8 @@ MOST_PLANS = 3
 """So many plans are run at most: what is predicted to be fastest, one of low overhead, the fastest at their pace."""
 STEPS_EACH = 2
 """Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
-SETTLED_AFTER = 1 + MOST_PLANS * STEPS_EACH
-"""After so many iterations at most a plan stays: one is measured."""
+SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
+"""After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, plans are looked over."""
 
@@ -54,6 +54,14 @@ class FitPlanner:
         grown = base > profile.plan_base + GROWTH
         if grown:
             profile = replace(profile, plan_base=base)
+        try:
+            return self._due(profile, grown)
+        except BudgetError:
+            if not profile.together:
+                raise
+            return replace(profile.measure_anew(forget=True), together={})  # they may fit one by one
+
+    def _due(self, profile: Profile, grown: bool) -> Profile:
         plan = profile.plan
         if plan is not None and grown:
             again = self._again(profile, plan.names)
@@ -132,7 +140,7 @@ class FitPlanner:
             picks, foreseen = choose(offered, room)
             lacking = foreseen.excess
             if not lacking and not self._left(profile, tuple(pick.name for pick in picks)):
-                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts), 0
+                return self._plan(profile, chain, picks, foreseen), 0
         return None, lacking
 
     def _left(self, profile: Profile, names: tuple[str, ...]) -> bool:
@@ -158,7 +166,7 @@ class FitPlanner:
         for room in self._rooms(profile):
             foreseen = simulate(chain, picks, room)
             if not foreseen.excess:
-                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts)
+                return self._plan(profile, chain, picks, foreseen)
         return None
 
     def _given(self, profile: Profile) -> FitPlan | None:
@@ -175,6 +183,10 @@ class FitPlanner:
             f"or it needs more than {self.budget!r} by now. Another is made",
             stacklevel=2,
         )
+
+    def _plan(self, profile: Profile, chain: Chain, picks: tuple[BlockChoice, ...], foreseen: Forecast) -> FitPlan:
+        count = sum(block.count for block in profile.blocks)
+        return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, count=count)
 
     def _rooms(self, profile: Profile) -> list[int]:
         """List the bytes to plan with: some are left where that is possible, all are taken where nothing else is."""
