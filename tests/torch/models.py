@@ -14,6 +14,10 @@ from forebay.torch import fit, plan_of
 from forebay.torch.fitting.choices import TREATMENTS
 
 AMPLE = Budget(device="1GB", host="1GB")
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")]),
+]
 EXACT = [name for name in TREATMENTS if "compress" not in name]
 
 

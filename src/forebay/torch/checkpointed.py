@@ -129,7 +129,7 @@ def checkpointed(
     decision = decide(loop, request, loop_arguments, signature)
     if decision.plan is None:
         return _plainly(loop, loop_arguments, recorded=True)
-    notes = Notes({0: values}, decision.in_place)
+    notes = Notes({0: values})
     call = LoopCall(loop, decision, loop_arguments.params, len(slices), signature, request, progress, report, notes)
     final, stacked = differentiate(call, tensors, slices)
     result = form.join(final, notes.values[steps])

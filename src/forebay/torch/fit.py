@@ -13,10 +13,11 @@ from torch.utils.hooks import RemovableHandle
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.fitting.blocks import Attachment, Patch, named
+from forebay.torch.fitting.blocks import ENOUGH, Attachment, Patch, named
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import tools_for
 from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.neighbours import sequences
 from forebay.torch.fitting.session import FittingSession
 from forebay.torch.mover import budget_of
 from forebay.torch.replay.block import Call, FittedBlock
@@ -56,7 +57,8 @@ def fit(
     blocks : iterable of modules or names, optional
         The blocks. Without them, the outermost modules that are made of others, have parameters, and are of a class
         that is there twice or more. Where these are few, what they are made of. And each `nn.Sequential` of torch's own
-        layers beside them that begins with a convolution that learns.
+        layers beside them that begins with a convolution that learns. Where they are more than 16, neighbours in an
+        `nn.Sequential` are taken together.
     choice : str, optional
         One treatment for all blocks instead of the planner's, for comparisons; one of the names in `plan_of(model)`.
     plan : FitPlan or mapping, optional
@@ -105,6 +107,9 @@ def fit(
     try:
         for name, module in chosen:
             patches.append(Patch(module, _maker(session, name, module)))
+        if blocks is None and len(chosen) > ENOUGH:
+            for sequence in sequences(model, [module for _, module in chosen]):
+                patches.append(Patch(sequence, _sequence_maker(session, sequence)))
     except BaseException:
         _give_back(patches, (), ref(session))
         raise
@@ -146,6 +151,14 @@ def _maker(session: FittingSession, name: str, module: nn.Module) -> Callable[[C
     return make
 
 
+def _sequence_maker(session: FittingSession, sequence: nn.Sequential) -> Callable[[Call], Call]:
+    def forward(input: Any) -> Any:  # noqa: A002 - as in torch
+        return session.along(sequence, input)
+
+    disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
+    return lambda call: disabled
+
+
 def unfit(model: Model) -> Model:
     """Restore a model as it was before `fit`; graphs that are still alive can be differentiated all the same."""
     fitted = _of(model)
@@ -161,8 +174,8 @@ def plan_of(model: nn.Module) -> FitPlan:
     plan = _of(model).session.plan()
     if plan is None:
         raise PlanError(
-            "no plan has been made yet: run one iteration, forward and backward; blocks that run inside of "
-            "torch.utils.checkpoint or torch.func are never planned"
+            "no plan has been made yet: run one iteration, forward and backward, and one more where blocks are many; "
+            "blocks that run inside of torch.utils.checkpoint or torch.func are never planned"
         )
     return plan
 

@@ -54,11 +54,6 @@ class LearnedOrder(NamedTuple):
     """of the first uses"""
     moved: frozenset[int]
     """what has to leave the device"""
-    fits: bool = False
-    """whether there was room for everything"""
-
-
-NOTHING_LEARNED = LearnedOrder([], 0, [], frozenset())
 
 
 @dataclass(slots=True)
@@ -73,8 +68,6 @@ class SavingIteration:
     entries: list[tuple[int, "ref[Entry]"]] = field(default_factory=list)
     """what was saved, and its bytes"""
     uses: list[int] = field(default_factory=list)
-    partly: bool = False
-    """whether some of it was only counted, so that its order is not known"""
     turned: bool = False
     """whether something of it has been asked for"""
 
@@ -102,17 +95,17 @@ class Keeper(TensorStore):
         self._limits = Limits(budget["device"], budget["host"], codec, less)
         super().__init__(mover_for(device, budget.host), min_bytes)
         self.iteration = SavingIteration(deque(), 0)
-        self._learned = NOTHING_LEARNED
+        self._learned = LearnedOrder([], 0, [], frozenset())
         self._staying: deque[ref[Entry]] = deque()  # entries that nobody has sent away
         self._let: dict[int, ref[_LetThrough]] = {}  # by the addresses of storages
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
         last, learned, sizes = self.iteration, self._learned, self.iteration.sizes
-        if last.uses and not last.partly and (sizes, last.most) != (learned.sizes, learned.let_through):
+        if last.uses and (sizes, last.most) != (learned.sizes, learned.let_through):
             order = fetch_order(len(sizes), last.uses)
             moved = to_move(sizes, order, self._limits.device - last.most)
-            self._learned = LearnedOrder(sizes, last.most, order, moved, not moved)
+            self._learned = LearnedOrder(sizes, last.most, order, moved)
         super().restart()
         self._let = {address: let for address, let in self._let.items() if let() is not None}
         self._staying = deque(entry for entry in self._staying if entry() is not None)
@@ -139,8 +132,6 @@ class Keeper(TensorStore):
     def _hold_or_send(self, tensor: torch.Tensor, token: GraphToken) -> KeptTensor | StoredTensor:
         if not self.movable(tensor, 1) or (tensor.is_cpu and not tensor.dim()):
             return keep(tensor)
-        if self._learned.fits:  # there are more than there were
-            self.iteration.partly, self._learned = bool(self._let), NOTHING_LEARNED
         held, entry = self.hold(tensor, token)
         if entry is not None:
             entry.number = len(self.iteration.entries)
@@ -161,9 +152,9 @@ class Keeper(TensorStore):
         return token
 
     def _let_through(self, storage: torch.UntypedStorage) -> _LetThrough | None:
-        """Only count a storage, where all fits or it is small, and where there is room for it."""
+        """Only count a storage, where it is small and there is room for it."""
         nbytes = storage.nbytes()
-        if not self._learned.fits and nbytes >= self.least:
+        if nbytes >= self.least:
             return None
         if self.ended:
             self.collect()

@@ -564,18 +564,6 @@ def test_a_head_that_changes_what_it_is_given_is_none(first):
     trains_alike(lambda: Stemmed(last=lambda: nn.Sequential(copy.deepcopy(first), nn.Linear(8, 2))))
 
 
-def test_many_blocks_are_planned_one_by_one():
-    torch.manual_seed(0)
-    model = nn.Sequential(*(MLP() for _ in range(40)))
-    plain, x = copy.deepcopy(model), torch.randn(32, 8)
-    fit(model, Budget(device=200_000, host="1GB"))
-    for _ in range(4):
-        assert equal(step(model, x), step(plain, x))
-    plan = plan_of(model)
-    assert list(plan.choices) == [str(number) for number in range(40)]
-    assert len(set(plan.names)) > 1 and plan.foreseen.peak <= 200_000
-
-
 def test_what_cannot_work_is_refused_at_once():
     model = Transformer()
     with pytest.raises(BudgetError):

@@ -98,6 +98,32 @@ def test_on_a_gpu_an_input_on_the_host_does_not_hide_its_generator():
     assert _of(model).session._tools.gauge.device.type == "cuda"
 
 
+def test_on_a_gpu_steps_with_an_optimizer_stay_within_a_third_from_the_first_plan_on():
+    """Its states, twice the parameters, are there from the second step on."""
+
+    def train(budget=None):
+        torch.manual_seed(0)
+        model = nn.Sequential(*(Block(512) for _ in range(20))).cuda()
+        optimizer, peaks = torch.optim.Adam(model.parameters(), foreach=False), []
+        if budget is not None:
+            fit(model, Budget(device=budget, host="8GB"))
+        for _ in range(12):
+            torch.cuda.reset_peak_memory_stats()
+            step(model, x)
+            optimizer.step()
+            model.zero_grad()
+            peaks.append(torch.cuda.max_memory_allocated())
+        return peaks, [one.cpu() for one in model.parameters()]
+
+    empty_device(workspaces=True)
+    x = torch.randn(16, 512, 512, device="cuda")
+    needed, expected = train()
+    empty_device()
+    third = max(needed) // 3
+    peaks, found = train(third)
+    assert max(peaks[1:]) <= third and equal(found, expected)
+
+
 @pytest.mark.parametrize("part", [2, 3])
 @pytest.mark.parametrize(
     ("choice", "codec"),

@@ -31,7 +31,7 @@ def step(model, clock, rows=8):
 
 
 def test_a_plan_stays_by_step_eight(clock):
-    assert SETTLED_AFTER < 8
+    assert SETTLED_AFTER == 8
     model, marks = Net(clock), []
     fit(model, Budget(device="2300B", host="1MB"), blocks=NAMES)
     for _ in range(SETTLED_AFTER):

@@ -3,6 +3,7 @@
 import functools
 import gc
 import weakref
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -145,8 +146,9 @@ def test_steps_of_the_same_code_that_do_something_else_have_plans_of_their_own(w
     # The graph of the one fits the budget as a whole, that of the other is fifty times as large.
     assert run(deep(1)).grad_fn.name() != "_LoopBackward"
     assert run(deep(50)).grad_fn.name() == "_LoopBackward"
-    wanted = torch.autograd.grad(run(keeping, schedule="revolve:4").sum(), weight)
-    assert_equal(torch.autograd.grad(run(changing, schedule="revolve:4").sum(), weight), wanted)
+    run(keeping, schedule="revolve:4")
+    with pytest.raises(StateError, match="in place"):
+        run(changing, schedule="revolve:4")
 
 
 class Switched:
@@ -174,15 +176,13 @@ def test_a_flag_of_the_object_that_was_changed_is_looked_at_again(made, more):
     def by_dict(y, t, weight):
         return torch.sin((y.mul_(0.9) if thing["in_place"] else y * 0.9) * weight)
 
-    found = []
+    start = torch.arange(4.0, requires_grad=True)
     for flag in (False, True):
         thing.__setitem__("in_place", flag) if made is dict else setattr(thing, "in_place", flag)
         step = by_dict if made is dict else thing.step
-        start = torch.arange(4.0, requires_grad=True)
-        final = checkpointed(step, start, 6, params=weight, budget="64kB", **more)
-        assert_equal([start], [torch.arange(4.0)])
-        found.append(torch.autograd.grad(final.sum(), (start, weight)))
-    assert_equal(*found)
+        with pytest.raises(fb.ForebayError, match="in place") if flag else nullcontext():
+            checkpointed(step, start, 6, params=weight, budget="64kB", **more).sum().backward()
+        assert torch.equal(start.detach(), torch.arange(4.0))
 
 
 def test_the_initial_state_is_left_alone_though_a_plan_knows_of_no_changes():
@@ -257,5 +257,5 @@ def test_a_plan_of_more_steps_than_asked_for_is_refused():
     checkpointed(**call, plan=plan, chunk=100)
     with pytest.raises(fb.PlanError, match="chunk=3"):
         checkpointed(**call, plan=plan, chunk=3)
-    with pytest.raises(fb.PlanError, match="in place"):
+    with pytest.raises(StateError, match="in place"):
         checkpointed(**call | {"step": changing}, plan=plan)

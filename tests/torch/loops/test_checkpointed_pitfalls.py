@@ -293,7 +293,7 @@ def test_a_step_that_differentiates_inside_itself(more):
 
 
 def adding_from(first):
-    """A step that changes its state in place, but not from the first."""
+    """Make a step that changes its state in place, but perhaps not from the first."""
 
     def step(state, t, weight):
         y, total = state
@@ -304,61 +304,18 @@ def adding_from(first):
     return step
 
 
-@pytest.mark.parametrize("first", [1, 5])
-def test_a_step_that_changes_its_state_in_place_later_on(first):
-    weight, start = torch.full((4,), 0.9, requires_grad=True), (torch.ones(4), torch.zeros(4))
-    step = adding_from(first)
-    final = checkpointed(step, start, 12, params=weight, budget="64kB", schedule="revolve:2", chunk=1, costs=QUICK)
-    wanted = written_out(step, tuple(tensor.clone() for tensor in start), 12, weight)
-    assert_equal(final, wanted)
-    assert_equal(start, (torch.ones(4), torch.zeros(4)))
-    found, wanted = (torch.autograd.grad(y.sum() + total.sum(), weight) for y, total in (final, wanted))
-    assert_equal(found, wanted)
-    with pytest.raises(fb.ForebayError, match="in place"):
-        checkpointed(step, start, 12, params=weight, budget="64kB", chunk=4, costs=QUICK)
-
-
-def doubled():
-    total = torch.zeros(4)
-    return torch.ones(4), total, total
-
-
-def overlapping():
-    total = torch.zeros(7)
-    return torch.ones(4), total[:4], total[3:]
-
-
-def side_by_side():
-    total = torch.zeros(8)
-    return torch.ones(4), total[:4], total[4:]
-
-
-def adding(state, t, weight, first=0):
-    return torch.sin(state[0] * weight), state[1].add_(1) if t >= first else state[1], state[2]
-
-
+@pytest.mark.parametrize("more", [{"schedule": "revolve:2"}, {"chunk": 4}, {}], ids=["revolve", "chunks", "whole"])
 @pytest.mark.parametrize("first", [0, 1, 5])
-@pytest.mark.parametrize("start", [doubled, overlapping])
-def test_a_state_that_is_changed_in_place_must_not_share_memory(start, first):
-    weight = torch.full((4,), 0.9, requires_grad=True)
-    step = functools.partial(adding, first=first)
-    call = {"params": weight, "budget": "64kB", "schedule": "revolve:2", "chunk": 1, "costs": QUICK}
-    with pytest.raises(StateError, match="share memory"):
-        checkpointed(step, start(), 12, **call)
-    assert_equal(checkpointed(step, side_by_side(), 12, **call)[1:], (torch.full((4,), 12.0 - first), torch.zeros(4)))
-    with pytest.raises(StateError, match="share memory"):  # though the plan is known
-        checkpointed(step, start(), 12, **call)
-
-
-def test_a_state_that_comes_to_share_memory_must_not_be_changed_in_place():
-    weight = torch.full((4,), 0.9, requires_grad=True)
-
-    def step(state, t, weight):
-        y, one, other = state
-        return torch.sin(y * weight), one.add_(1), one if t == 5 else other
-
-    with pytest.raises(StateError, match="share memory"):
-        checkpointed(step, side_by_side(), 12, params=weight, budget="64kB", schedule="revolve:2", costs=QUICK)
+def test_a_step_that_changes_its_state_in_place_is_refused(first, more):
+    weight, start = torch.full((4,), 0.9, requires_grad=True), (torch.ones(4), torch.zeros(4))
+    call = {"params": weight, "budget": "64kB" if more else "1MB"}
+    if first < 5 or more:  # a loop that is recorded as a whole is one of plain autograd, whose errors these are
+        with pytest.raises(StateError, match=f"step {first} changes its state in place"):
+            checkpointed(adding_from(first), start, 12, **call, **more)
+    with torch.no_grad():
+        final = checkpointed(adding_from(first), start, 12, **call)
+    torch.testing.assert_close(final[1], weight * (12 - first))
+    assert_equal(start, (torch.ones(4), torch.zeros(4)))
 
 
 WAYS = {"nothing kept": (False, {}), "whole": (True, {}), "planned": (True, {"schedule": "revolve:2"})}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.models import AMPLE, EXACT, MLP, TwoTensorLike, equal, of, pair, step, trains_alike
+from tests.torch.models import AMPLE, DEVICES, EXACT, MLP, TwoTensorLike, equal, of, pair, step, trains_alike
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 from torch.nn import functional
@@ -173,8 +173,10 @@ def test_blocks_inside_of_a_checkpoint_are_left_to_it(reentrant, whole, choice):
         plan_of(model)
 
 
-def draws_alike(choice, device="cpu"):
-    """Seed, and draw, between the passes: the second run has the masks of the first, and later draws are as plain."""
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
+def test_seeds_that_are_set_between_the_passes_stay_set(choice, device):
+    """The second run has the masks of the first, and later draws are as plain."""
     model, plain = (one.to(device) for one in pair(Dropping))
     fit(model, AMPLE, choice=choice)
     x = torch.randn(32, 8).to(device)
@@ -190,18 +192,6 @@ def draws_alike(choice, device="cpu"):
             after = torch.rand(3, device=device), torch.rand(3)
             found.append([*(one.grad for one in net.parameters()), between, *after])
         assert equal(*found)
-
-
-@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
-def test_seeds_that_are_set_between_the_passes_stay_set(choice):
-    draws_alike(choice)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("choice", ["recompute", *COSTLY, None])
-def test_on_a_gpu_seeds_that_are_set_between_the_passes_stay_set(choice):
-    draws_alike(choice, "cuda")
 
 
 @pytest.mark.gpu

@@ -1,5 +1,6 @@
 """Blocks with hidden state: a second run would compute other values, so they are kept, by name, with one warning."""
 
+import copy
 import random
 import warnings
 from collections import deque
@@ -191,6 +192,8 @@ def test_what_a_block_only_remembers_is_no_hidden_state():
         def forward(self, x):
             self.seen = x.detach()
             self.inner.total += x.detach().sum()
+            self.shapes = {"last": x.shape, "mean": [x.detach().mean()]}
+            self.like, self.number = torch.empty(3, device="meta"), float("nan")
             return super().forward(x)
 
     model, plain = pair(Remembering)
@@ -202,6 +205,26 @@ def test_what_a_block_only_remembers_is_no_hidden_state():
             assert equal(step(model, x), step(plain, x))
     assert set(plan_of(model).choices.values()) == {"recompute"}
     assert model[0].inner.calls == 4 and torch.equal(model[0].inner.total, plain[0].inner.total)
+
+
+def test_a_block_that_gives_a_tensor_without_memory_is_run_again():
+    class Giving(MLP):
+        def forward(self, x):
+            return super().forward(x), torch.empty(3, device="meta")
+
+    class First(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x)[0]
+
+    torch.manual_seed(0)
+    model = First(MLP(), MLP(), Giving())
+    plain, x = copy.deepcopy(model), torch.randn(32, 8)
+    fit(model, AMPLE, blocks=["0", "1", "2"], choice="recompute")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(3):
+            assert equal(step(model, x), step(plain, x))
+    assert set(plan_of(model).choices.values()) == {"recompute"}
 
 
 @pytest.mark.parametrize("choice", [None, "recompute"])

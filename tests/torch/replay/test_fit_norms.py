@@ -3,7 +3,7 @@
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.models import AMPLE, MLP, of, pair, trains_alike
+from tests.torch.models import AMPLE, DEVICES, MLP, of, pair, trains_alike
 from tests.torch.models import deterministic as deterministic
 from torch import nn
 from torch.nn import functional
@@ -82,17 +82,10 @@ KINDS = {
 }
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("kind", "choice"), crossed(KINDS, [*RECOMPUTING, None]))
-def test_blocks_have_the_statistics_of_the_plain_model_whatever_they_do_with_them(kind, choice):
-    trains_alike(of(kind), choice)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
-@pytest.mark.parametrize("choice", [*RECOMPUTING, None])
-def test_on_a_gpu_blocks_have_the_statistics_of_the_plain_model(kind, choice):
-    trains_alike(of(kind), choice, device="cuda")
+def test_blocks_have_the_statistics_of_the_plain_model_whatever_they_do_with_them(kind, choice, device):
+    trains_alike(of(kind), choice, device=device)
 
 
 @pytest.mark.parametrize(("settled", "choice"), crossed([2, SETTLED_AFTER + 2], RECOMPUTING))

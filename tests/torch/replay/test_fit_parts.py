@@ -8,7 +8,7 @@ from weakref import ref
 import pytest
 import torch
 from tests.torch.cases import crossed
-from tests.torch.models import AMPLE, MLP, equal, of, pair, step, trains_alike
+from tests.torch.models import AMPLE, DEVICES, MLP, equal, of, pair, step, trains_alike
 from torch import nn
 from torch.autograd import forward_ad
 from torch.func import jvp, vmap
@@ -108,17 +108,10 @@ class Trying(MLP):
 KINDS = [Toggling, Reading, Sharing, Gated, Cell, Trying]
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("kind", "choice"), crossed(KINDS, CHOICES))
-def test_what_parts_share_is_as_in_the_plain_model(kind, choice):
-    trains_alike(of(kind), choice)
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-@pytest.mark.parametrize("choice", CHOICES)
-def test_on_a_gpu_what_parts_share_is_as_in_the_plain_model(kind, choice):
-    trains_alike(of(kind), choice, device="cuda")
+def test_what_parts_share_is_as_in_the_plain_model(kind, choice, device):
+    trains_alike(of(kind), choice, device=device)
 
 
 @pytest.mark.parametrize("kind", [Gated, Cell], ids=lambda kind: kind.__name__)

@@ -18,7 +18,7 @@ from forebay.torch.compat import CONVOLUTION
 from forebay.torch.replay.block import Call, compiled, wraps
 
 ENOUGH = 16
-"""So many blocks are enough to choose from: fewer are looked into for their parts."""
+"""So many blocks are enough to choose from: a few are looked into for their parts, and more are taken together."""
 
 FEW = 4
 """No more blocks than that may be parts of a network, such as its encoder and its decoder."""

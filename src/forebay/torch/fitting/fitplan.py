@@ -33,6 +33,8 @@ class FitPlan:
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
+    count: int = 0
+    """the blocks of the model, some of which may be taken together"""
     measured: float | None = None
     """seconds of the iteration with this plan that was timed, forward and backward; once a plan stays, none is"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
@@ -62,8 +64,9 @@ class FitPlan:
         """Tell in a few lines what was chosen, what it costs, and what else there was."""
         foreseen, chain = self.foreseen, self.chain
         least = sum(block.forward + block.backward for block in chain.blocks) + chain.outside
+        together = f" made of {self.count} neighbours" if self.count > len(chain.blocks) else ""
         lines = [
-            f"{len(chain.blocks)} blocks, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
+            f"{len(chain.blocks)} blocks{together}, {self.budget!r}: {seconds_to_text(self.seconds)} a step predicted, "
             f"{seconds_to_text(least)} with memory for everything",
             *(f"  {name}: {_numbers(positions)}" for name, positions in _grouped(self.picks).items()),
             f"device    {to_text(foreseen.peak)} at most, of {'all memory' if self.counts else 'what blocks save'}",

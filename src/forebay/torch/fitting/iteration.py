@@ -6,7 +6,9 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import ref
 
+from forebay.torch.execution_context import Autocast
 from forebay.torch.fitting.fitplan import FitPlan
+from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, MeasuredStep, Profile
 from forebay.torch.fitting.record import BlockRecord, MeasuredBlock, Signature, Span, measured_blocks, total_seconds
 from forebay.torch.gauge import HostGauge
@@ -17,7 +19,7 @@ class IterationKey(NamedTuple):
     """How an iteration begins: those that begin alike have one plan."""
 
     signature: Signature
-    autocast: Any
+    autocast: Autocast
     flags: tuple[bytes, bytes]
     """modes, and which parameters want gradients"""
     called_with: Signature
@@ -156,7 +158,7 @@ def within(signature: Signature, larger: Signature) -> bool:
     )
 
 
-def learn(iteration: Iteration, profile: Profile, refused: Container[int], base: int) -> Profile:
+def learn(iteration: Iteration, profile: Profile, refused: Container[int], base: int, budget: int) -> Profile:
     """Read the times of an iteration that has ended, once; `base` bytes of the device are in use now."""
     began, gauge, marks = iteration.began, iteration.began.gauge, iteration.progress.marks or []
     ends = [moment for record, moment in marks if record is None]
@@ -178,4 +180,11 @@ def learn(iteration: Iteration, profile: Profile, refused: Container[int], base:
     inside = total_seconds(gauge, (span for log in logs for span in (*log["forward"], *log["backward"])))
     blocks = measured_blocks(iteration.records, refused, gauge)
     profile = profile.take(MeasuredStep(blocks, max(0.0, seconds - inside), began.base, len(ends)))
-    return replace(profile, plan_base=max(base, began.base))
+    profile = replace(profile, plan_base=max(base, began.base))
+    if profile.together is not None:
+        return profile
+    # The budget without what others have taken since, as the states of an optimizer.
+    together = groups(profile.blocks, budget - max(0, base - began.base))
+    if together:
+        profile = profile.measure_anew(forget=True)  # they have to be measured as such
+    return replace(profile, together=together)

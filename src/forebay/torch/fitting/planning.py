@@ -26,13 +26,10 @@ MOST_PLANS = 3
 """So many plans are run at most: what is predicted to be fastest, one of low overhead, the fastest at their pace."""
 STEPS_EACH = 2
 """Iterations that each of them gets; memory is pinned and allocated in the first, so that the second is timed."""
-SETTLED_AFTER = 1 + MOST_PLANS * STEPS_EACH
-"""After so many iterations at most a plan stays: one is measured."""
+SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
+"""After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, plans are looked over."""
-
-Picked = tuple[tuple[BlockChoice, ...], Forecast]
-"""Choices, and what they come to."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +54,14 @@ class FitPlanner:
         grown = base > profile.plan_base + GROWTH
         if grown:
             profile = replace(profile, plan_base=base)
+        try:
+            return self._due(profile, grown)
+        except BudgetError:
+            if not profile.together:
+                raise
+            return replace(profile.measure_anew(forget=True), together={})  # they may fit one by one
+
+    def _due(self, profile: Profile, grown: bool) -> Profile:
         plan = profile.plan
         if plan is not None and grown:
             again = self._again(profile, plan.names)
@@ -85,11 +90,10 @@ class FitPlanner:
         """Return the plan to be tried next; None where enough were."""
         if not profile.runs:
             return self._fastest(profile)
-        if len(profile.runs) < MOST_PLANS:
-            for low in (True, False):
-                plan = self._fastest(profile, low)
-                if plan.names not in profile.runs:
-                    return plan
+        for low_overhead in (True, False) if len(profile.runs) < MOST_PLANS else ():
+            plan = self._search(profile, low_overhead)[0]
+            if plan is not None and plan.names not in profile.runs:
+                return plan
         return None
 
     def _follow(self, profile: Profile, plan: FitPlan) -> Profile:
@@ -116,26 +120,28 @@ class FitPlanner:
 
     # The ways to a plan.
 
-    def _fastest(self, profile: Profile, low_overhead: bool = False) -> FitPlan:
-        """Choose what is predicted to be fastest; among choices of low overhead alone where that is asked and fits."""
-        chain = self._chain(profile)
-        plain = _plain(chain) if low_overhead else chain
-
-        def find(room: int) -> Picked:
-            picked = choose(plain, room)
-            return choose(chain, room) if low_overhead and picked[1].excess else picked
-
-        for room in self._rooms(profile):
-            picked = find(room)
-            if not picked[1].excess and not self._left(profile, _names(picked)):
-                return FitPlan(self.budget, chain, *picked, self.link, self.counts)
-        lacks = to_text(picked[1].excess or profile.shortfall)
+    def _fastest(self, profile: Profile) -> FitPlan:
+        """Choose what is predicted to be fastest, refusing a budget in which nothing fits."""
+        plan, lacking = self._search(profile)
+        if plan is not None:
+            return plan
         what = "any choice" if self.choice is None else f"{self.choice!r}"
         raise BudgetError(
-            f"the step does not fit in {self.budget!r} with {what} for its blocks: it lacks about {lacks}. Raise the "
-            "budget of the device, or of the host where it is small, or make the batch or the blocks smaller "
-            "(blocks=...)"
+            f"the step does not fit in {self.budget!r} with {what} for its blocks: it lacks about "
+            f"{to_text(lacking or profile.shortfall)}. Raise the budget of the device, or of the host where it is "
+            "small, or make the batch or the blocks smaller (blocks=...)"
         )
+
+    def _search(self, profile: Profile, low_overhead: bool = False) -> tuple[FitPlan | None, int]:
+        """Search for the fastest plan, among choices of low overhead alone where asked; tell what it lacks if none."""
+        chain, lacking = self._chain(profile), 0
+        offered = _plain(chain) if low_overhead else chain
+        for room in self._rooms(profile):
+            picks, foreseen = choose(offered, room)
+            lacking = foreseen.excess
+            if not lacking and not self._left(profile, tuple(pick.name for pick in picks)):
+                return self._plan(profile, chain, picks, foreseen), 0
+        return None, lacking
 
     def _left(self, profile: Profile, names: tuple[str, ...]) -> bool:
         """Tell whether a plan is left since it took more than the budget; not where no other treatment is allowed."""
@@ -160,7 +166,7 @@ class FitPlanner:
         for room in self._rooms(profile):
             foreseen = simulate(chain, picks, room)
             if not foreseen.excess:
-                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts)
+                return self._plan(profile, chain, picks, foreseen)
         return None
 
     def _given(self, profile: Profile) -> FitPlan | None:
@@ -177,6 +183,10 @@ class FitPlanner:
             f"or it needs more than {self.budget!r} by now. Another is made",
             stacklevel=2,
         )
+
+    def _plan(self, profile: Profile, chain: Chain, picks: tuple[BlockChoice, ...], foreseen: Forecast) -> FitPlan:
+        count = sum(block.count for block in profile.blocks)
+        return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, count=count)
 
     def _rooms(self, profile: Profile) -> list[int]:
         """List the bytes to plan with: some are left where that is possible, all are taken where nothing else is."""
@@ -201,10 +211,6 @@ class FitPlanner:
             blocks.append(block_of(block, peaks, bool(self.budget.host), self.choice))
         speed = self.link or Link(1e9, 1e9)
         return Chain(tuple(blocks), measured.outside, speed.down, speed.up, self.budget.host or 0)
-
-
-def _names(picked: Picked) -> tuple[str, ...]:
-    return tuple(pick.name for pick in picked[0])
 
 
 def _plain(chain: Chain) -> Chain:

@@ -58,6 +58,8 @@ class Profile:
     """bytes of the device before the iteration that it was made for"""
     shortfall: int = 0
     """bytes that an iteration took above what its plan foresaw, at most"""
+    together: Mapping[int, tuple[int, ...]] | None = None
+    """the blocks that are taken together, by the identity of the first, once they have been measured one by one"""
     strangers: int = 0
     """iterations in a row with blocks that were not measured"""
     anew: int = 0

@@ -33,7 +33,8 @@ Log = defaultdict[str, list[Any]]
 - "room": bytes that an encoder needs on the device for a moment;
 - "small", "outputs": numbers of saved tensors that are parameters or too small to move, and that are its output;
 - "made": storage and bytes of each output that it saved;
-- "peak forward", "peak after", "peak backward": bytes of the device.
+- "peak forward", "peak after", "peak backward": bytes of the device;
+- "follows": that it follows the block before, as such a block does.
 """
 
 
@@ -43,9 +44,11 @@ class BlockRecord:
 
     name: str
     module: int
-    """the identity of the module"""
+    """the identity of the module, or of those that it is made of"""
     signature: Signature
     """of what it was given"""
+    count: int = 1
+    """the blocks of the model that it is made of"""
     log: Log = field(default_factory=lambda: defaultdict(list))
 
 
@@ -98,10 +101,13 @@ class MeasuredBlock:
     name: str
     module: int
     signature: Signature
+    count: int = 1
     bytes: BlockBytes = _NO_BYTES
     times: BlockTimes = _NO_TIMES
     needed: bool = True
     """whether the loss needed it"""
+    follows: bool = False
+    """whether an `nn.Sequential` gave it what the block before gave, and nothing of others is around both"""
     refused: bool = False
     """whether it cannot be run again as it was, so that it is kept"""
     outputs: frozenset[int] = frozenset()
@@ -125,9 +131,11 @@ def measured_blocks(
             record.name,
             record.module,
             record.signature,
+            record.count,
             _bytes(number, records),
             _times(record.log, gauge),
             needed=bool(record.log["backward"]),
+            follows=bool(record.log["follows"]),
             refused=record.module in refused,
             outputs=frozenset(record.log["outputs"]),
             small=frozenset(record.log["small"]),

@@ -2,7 +2,7 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -10,16 +10,18 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
+from torch import nn
 
 from forebay.errors import BudgetError
 from forebay.metrics import Metrics
 from forebay.torch.advice import KEPT, NONE_CALLED, SEVERAL_GRAPHS, beyond
-from forebay.torch.execution_context import default_saving
+from forebay.torch.execution_context import Autocast, default_saving
 from forebay.torch.fitting.choices import TREATMENTS
 from forebay.torch.fitting.device_tools import DeviceTools
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.iteration import Beginning, Iteration, IterationKey, IterationProgress, ModelCall, learn
 from forebay.torch.fitting.measurement import measure
+from forebay.torch.fitting.neighbours import bare, group_of, note_follower
 from forebay.torch.fitting.planning import STEPS_EACH
 from forebay.torch.fitting.profile import FitPhase, Profile
 from forebay.torch.fitting.record import BlockRecord, signature
@@ -90,14 +92,59 @@ class FittingSession:
 
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
-        if not self._call.ran_blocks:
-            self._call = self._call._replace(ran_blocks=True)
+        self._note_block()
         if not default_saving():
             return block.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
         if not block.differentiable(tensors):
             return block.call(*args, **kwargs)
         return self._run(self._iteration_of(block, tensors), block, Inputs(args, kwargs, tensors))
+
+    def along(self, sequence: nn.Sequential, value: Any) -> Any:
+        """Run the modules of an `nn.Sequential`: blocks that are taken together as one, all others one by one."""
+        at, count, before = 0, len(sequence._modules), None
+        while at < count:
+            modules: list[Any] = list(sequence._modules.values())  # one may have replaced another
+            if len(modules) != count:
+                raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
+            group = self._group(modules, at, value)
+            if group is None:
+                value = modules[at](value)
+                measured = self._iteration.records if self._iteration and self._iteration.plan is None else []
+                before = note_follower(measured, modules[at], before)
+                at += 1
+            else:
+                self._note_block()
+                iteration, block, tensors = group
+                value = self._run(iteration, block, Inputs((value,), {}, tensors))
+                at += block.count
+        return value
+
+    def _group(
+        self, modules: Sequence[nn.Module], at: int, value: Any
+    ) -> tuple[Iteration, FittedBlock, list[torch.Tensor]] | None:
+        """Return the group that begins with a block, where it can be run as such, with its iteration and inputs."""
+        first = self.blocks.get(id(modules[at])) if self._iteration else None
+        if first is None or not default_saving():
+            return None
+        tensors = tensors_in(value)
+        if not first.differentiable(tensors):
+            return None
+        iteration = self._iteration_of(first, tensors)
+        wanted = (iteration.profile.together or {}).get(id(first.module), ())
+        members = modules[at : at + len(wanted)]
+        if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
+            return None
+        group = self._profiles.groups.get(wanted)
+        if group is None:
+            if not all(identity in self.blocks for identity in wanted):
+                return None
+            group = self._profiles.groups[wanted] = group_of([self.blocks[identity] for identity in wanted])
+        return iteration, group, tensors
+
+    def _note_block(self) -> None:
+        if not self._call.ran_blocks:
+            self._call = self._call._replace(ran_blocks=True)
 
     # Iterations.
 
@@ -124,9 +171,8 @@ class FittingSession:
             self._profiles.note(last)
             if last.progress.task is None and last.alive:
                 self._tell(SEVERAL_GRAPHS)
-        autocast = torch.is_autocast_enabled(device.type), torch.get_autocast_dtype(device.type)
         flags = flags_of([each.module_state for each in self.blocks.values()])
-        key = IterationKey(signature(tensors), autocast, flags, call.signature)
+        key = IterationKey(signature(tensors), Autocast.now(device), flags, call.signature)
         followed = self._profiles.find(key)
         own = followed is key
         with self._refusing(followed) as profile:
@@ -157,7 +203,8 @@ class FittingSession:
         last = {(iteration.followed, iteration.progress.task): iteration for iteration in ended}
         for (key, _), iteration in last.items():
             assert self._tools is not None
-            self._profiles[key] = learn(iteration, self._profiles[key], self._refused, base)
+            budget = self._tools.planner.budget["device"]
+            self._profiles[key] = learn(iteration, self._profiles[key], self._refused, base, budget)
 
     @contextmanager
     def _refusing(self, key: IterationKey) -> Iterator[Profile]:
@@ -175,13 +222,27 @@ class FittingSession:
         """Run a block of an iteration."""
         number, tools = len(iteration.records), self._tools
         assert tools is not None
-        record = BlockRecord(block.name, block.identity, signature(inputs.tensors))
+        record = BlockRecord(block.name, block.identity, signature(inputs.tensors), block.count)
         refuse = partial(self._refuse, record)
-        if iteration.plan is None:
+        if (plan := iteration.plan) is None:
             refused = not self._check(block, record, inputs, True)
             output = measure(tools, iteration, block, inputs, record, refused, refuse, self._tell)
         else:
-            output = self._carry_out(tools, iteration, iteration.plan, block, inputs, record, refuse)
+            place = iteration.place_of(record.module, record.signature)
+            keeping = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
+            # A block that no measured iteration has met is kept: nobody has seen what a second run of it computes.
+            met = place is not None or any(expected.module == record.module for expected in iteration.expected)
+            again = met and not keeping and self._check(block, record, inputs)
+            place = place if keeping or again else None
+            iteration.places.append(place)
+            iteration.records.append(record)
+            if place is not None:
+                output = treat(tools, iteration, place, block, inputs, refuse)
+                leave(tools.store, iteration, plan.foreseen.settle[place + 1])
+            elif again:  # with inputs that the plan does not know
+                output = Frame(block, inputs, refuse).run(inputs)
+            else:
+                output = block.call(*inputs.args, **inputs.kwargs)
         hook_outputs(iteration, inputs.tensors, output, lambda: self._reach(iteration, number))
         return output
 
@@ -208,11 +269,8 @@ class FittingSession:
 
     def _reach(self, iteration: Iteration, number: int) -> None:
         """Come to a block in a backward pass."""
-        if self._tools is not None:
-            reach(self._tools, iteration, number, lambda: self._end(iteration), lambda: self._meet_loss(iteration))
-
-    def _meet_loss(self, iteration: Iteration) -> None:
-        self._profiles[iteration.key] = self._profiles[iteration.key].meet_loss()
+        if self._tools is not None and reach(self._tools, iteration, number, lambda: self._end(iteration)):
+            self._profiles[iteration.key] = self._profiles[iteration.key].meet_loss()
 
     def _end(self, iteration: Iteration) -> None:
         if self._tools is None:
@@ -225,32 +283,3 @@ class FittingSession:
                 self._profiles[iteration.key] = self._profiles[iteration.key].weigh(iteration.plan, most)
             elif not iteration.own and most > iteration.plan.budget["device"]:
                 self._profiles.part(iteration.key)
-
-    def _carry_out(
-        self,
-        tools: DeviceTools,
-        iteration: Iteration,
-        plan: FitPlan,
-        block: FittedBlock,
-        inputs: Inputs,
-        record: BlockRecord,
-        refuse: Callable[[str], None],
-    ) -> Any:
-        """Run a block as the plan says; recompute it where that does not know its inputs.
-
-        A block that no measured iteration has met is kept: nobody has seen yet what a second run of it computes.
-        """
-        place = iteration.place_of(record.module, record.signature)
-        planned = place is not None and TREATMENTS[plan.picks[place].name].what == "all"
-        if place is None or not (planned or self._check(block, record, inputs)):
-            iteration.places.append(None)
-            iteration.records.append(record)
-            met = any(expected.module == record.module for expected in iteration.expected)
-            if not met or not self._check(block, record, inputs):
-                return block.call(*inputs.args, **inputs.kwargs)
-            return Frame(block, inputs, refuse).run(inputs)
-        iteration.places.append(place)
-        iteration.records.append(record)
-        output = treat(tools, iteration, place, block, inputs, refuse)
-        leave(tools.store, iteration, plan.foreseen.settle[place + 1])
-        return output

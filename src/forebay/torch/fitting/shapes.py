@@ -4,6 +4,7 @@ from collections import Counter
 
 from forebay.torch.fitting.iteration import Iteration, IterationKey, within
 from forebay.torch.fitting.profile import Profile
+from forebay.torch.replay.block import FittedBlock
 
 MOST_SHAPES = 64
 """Plans for so many sets of shapes are kept; those used longest ago go first."""
@@ -17,6 +18,8 @@ class ShapeProfiles:
     """The profiles of a model on one device."""
 
     def __init__(self) -> None:
+        self.groups: dict[tuple[int, ...], FittedBlock] = {}
+        """blocks that are taken together as one, by the identities of their modules"""
         self._profiles: dict[IterationKey, Profile] = {}
         self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
 
@@ -64,8 +67,13 @@ class ShapeProfiles:
 
     def note(self, iteration: Iteration) -> None:
         """Take note of how an iteration went."""
-        if iteration.plan is not None and iteration.own:
-            self[iteration.key] = self[iteration.key].meet(None in iteration.places)
+        if iteration.plan is None:
+            return
+        strangers = None in iteration.places
+        if iteration.own:
+            self[iteration.key] = self[iteration.key].meet(strangers)
+        if strangers:
+            self.groups.clear()  # blocks may have been replaced
 
 
 def _holds(larger: IterationKey, key: IterationKey) -> bool:

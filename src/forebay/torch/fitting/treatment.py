@@ -92,34 +92,31 @@ def leave(store: TensorStore, iteration: Iteration, count: int) -> None:
         iteration.progress.gone += 1
 
 
-def reach(
-    tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[], None], meet_loss: Callable[[], None]
-) -> None:
+def reach(tools: DeviceTools, iteration: Iteration, number: int, end: Callable[[], None]) -> bool:
     """Come to a block in a backward pass, at the end of which `end` is called.
 
-    `meet_loss` is called where the loss needs more blocks than the one that was measured.
+    Tells whether the loss needs more blocks than the one that was measured.
     """
     progress, plan, task = iteration.progress, iteration.plan, graph_task()
     if progress.task != task:
         progress.task, progress.below = task, len(iteration.expected)
         at_end_of_pass(end)
     if progress.turned.get(number) == task:  # another of its outputs
-        return
+        return False
     progress.turned[number] = task
     if plan is None:
         iteration.mark(iteration.records[number])
-        return
+        return False
     place = iteration.places[number]
     if place is None:
-        return
-    if iteration.own and not iteration.expected[place].needed:  # a loss that needs more than the one measured
-        meet_loss()
+        return False
     for reached in range(progress.below - 1, place - 1, -1):
         leave(tools.store, iteration, plan.foreseen.leave[reached])
         for ahead in plan.foreseen.fetch[reached]:  # what was saved last first
             entries = [reference() for reference in reversed(iteration.sent.get(ahead, []))]
             tools.store.fetch(*[entry for entry in entries if entry is not None])
     progress.below = min(progress.below, place)
+    return iteration.own and not iteration.expected[place].needed
 
 
 def end_pass(iteration: Iteration) -> int:

@@ -17,11 +17,11 @@ from forebay.codec.auto import choices
 from forebay.engine.costing import measured, there_is, with_codecs, with_unused
 from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
-from forebay.errors import PlanError, StateError
+from forebay.errors import StateError
 from forebay.planner import Plan
 from forebay.torch.execution_context import Autocast, random_state, random_untouched, set_random_state, shared_random
 from forebay.torch.loops.captured import StepSignature, buffers_of, check_buffers, put_back, row
-from forebay.torch.loops.recording import RecordedSteps, check_apart, record, share_memory, versions_of
+from forebay.torch.loops.recording import RecordedSteps, check_unchanged, record, versions_of
 from forebay.torch.loops.trees import LoopArguments, Steps
 from forebay.torch.mover import storage_of
 from forebay.torch.replay.hidden_state import alike
@@ -36,8 +36,6 @@ REPEATS, ENOUGH = 5, 0.2
 class Decision:
     """What is done about a request."""
 
-    in_place: bool
-    """that a step changes the tensors of its state"""
     plan: Plan | None
     """None where the graph of the whole loop fits the budget, and nothing has to be recomputed"""
     note: str = ""
@@ -96,17 +94,11 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
     budget, note = there_is(request.budget, engine, count)
     if request.plan is None:
         request.check_budget(count, nbytes, budget)
-    in_place, recording = probe(loop, loop_arguments, modules)
-    at_once = request.chunk if request.plan is None else request.plan.every
-    if in_place and at_once not in (None, 1):
-        raise PlanError(
-            f"chunk={at_once}: the step changes its state in place, and such steps are recorded one at a time; "
-            "give no chunk, or return new tensors"
-        )
+    recording = probe(loop, loop_arguments, modules)
     if request.plan is not None:
-        return Decision(in_place, request.plan)
-    if request.asks_for_nothing and not in_place and count * recording.graph_bytes <= budget[budget.tiers[0]]:
-        return Decision(in_place, None)
+        return Decision(request.plan)
+    if request.asks_for_nothing and count * recording.graph_bytes <= budget[budget.tiers[0]]:
+        return Decision(None)
     with random_untouched(loop.form.device):
         costs = request.costs or measured(engine, budget, request.where, False)
         costs = with_codecs(engine, costs, encoders, error)
@@ -116,16 +108,16 @@ def _decide(loop: Steps, request: Request, loop_arguments: LoopArguments, module
         budget,
         replace(costs, assumed=None),
         recording,
-        replace(request, chunk=1) if in_place else request,
+        request,
         codecs=[encoder.name for encoder in encoders if encoder.name in costs.codecs],
     )
-    return Decision(in_place, plan, with_unused(note, request.codec, plan))
+    return Decision(plan, with_unused(note, request.codec, plan))
 
 
-def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> tuple[bool, Recording]:
+def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Module]) -> Recording:
     """Run and record the first steps on copies, leaving random numbers and buffers of modules as they were.
 
-    Tells whether a step changes the tensors of its state, and what recordings need and cost.
+    Tells what recordings need and cost, and refuses steps that cannot be run again.
     """
     autocast = Autocast.now(steps.form.device)
     values, inputs, leaves = loop_arguments.values, loop_arguments.inputs, loop_arguments.params.stand_ins()
@@ -136,15 +128,14 @@ def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Modu
 
     def recorded(count: int) -> RecordedSteps:
         with autocast.replay_context():
-            return record(steps, fresh(), values, range(count), inputs, leaves, arguments, in_place=in_place)
+            return record(steps, fresh(), values, range(count), inputs, leaves, arguments)
 
     with random_untouched(steps.form.device), _buffers_checked(modules):
         drawn = shared_random()
         with autocast.replay_context():
-            in_place = _changes_state(steps, fresh(), values, inputs, arguments)
+            _check_unchanged(steps, fresh(), values, inputs, arguments)
         if shared_random() != drawn:
             raise _drawing("Python's or NumPy's shared generator, as np.random.rand() does")
-        check_apart(in_place and share_memory(loop_arguments.tensors))
         drawn_from = random_state(steps.form.device)
         first = recorded(1)
         results = [*first.final, *first.outputs[0]]
@@ -155,26 +146,23 @@ def probe(steps: Steps, loop_arguments: LoopArguments, modules: Sequence[nn.Modu
         _check_again(results, [*first.final, *first.outputs[0]])
         _back(first)  # compiles what has to be, and warms up
         del first, results
-        # A step may change what the one before it has saved: then each has to be recorded by itself.
-        count = 1 if in_place else min(2, steps.count)
+        count = min(2, steps.count)
         sizes = [_graph_bytes(recorded, length, leaves) for length in range(1, count + 1)]
         one_step = _seconds(lambda: _back(recorded(1)), steps.form.device)
         both = _seconds(lambda: _back(recorded(count)), steps.form.device) if count > 1 else 2 * one_step
     each = max(both - one_step, both / 4)  # no measurement is so good that a step costs nothing
-    return in_place, Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each)
+    return Recording(max(0, sizes[-1] - sizes[0]), max(0.0, one_step - each), each)
 
 
 @torch.no_grad()
-def _changes_state(
+def _check_unchanged(
     steps: Steps, tensors: list[Tensor], values: Sequence[Any], inputs: Sequence[Tensor], arguments: Sequence[Any]
-) -> bool:
-    """Tell whether one of the first two steps changes its state in place: the first may do something else."""
+) -> None:
+    """Refuse a loop whose first or second step changes its state in place: the first may do something else."""
     for step in range(min(2, steps.count)):
         before, versions = tensors, versions_of(tensors)
         tensors, values, _ = steps.once(tensors, values, step, [x[step] for x in inputs], arguments)
-        if versions != versions_of(before):
-            return True
-    return False
+        check_unchanged(step, before, versions)
 
 
 def _check_again(first: Sequence[Tensor], second: Sequence[Tensor]) -> None:

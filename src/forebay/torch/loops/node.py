@@ -14,7 +14,6 @@ from forebay.errors import ForebayError
 from forebay.torch.execution_context import Autocast, random_untouched
 from forebay.torch.loops.captured import CapturedState, StepSignature, buffers_of, check_buffers
 from forebay.torch.loops.decision import Decision
-from forebay.torch.loops.recording import share_memory
 from forebay.torch.loops.sweep import Notes, Sweep, way_back
 from forebay.torch.loops.trees import Params, Steps
 
@@ -53,7 +52,6 @@ def differentiate(
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Run a loop forward as a node of autograd's graph, and return its final state and its outputs."""
     call.notes.note_twins(0, state)
-    call.notes.joined = share_memory(state)
     results = list(
         _Loop.apply(  # type: ignore[no-untyped-call]
             call, *state, *inputs, *call.params.tensors

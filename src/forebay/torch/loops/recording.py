@@ -8,7 +8,6 @@ it is sent through an operation on the parameter that comes after all of them.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -85,15 +84,12 @@ def record(
     inputs: Sequence[Tensor],
     params: Sequence[Tensor],
     arguments: Sequence[Any],
-    *,
-    in_place: bool,
     twins: Sequence[int] | None = None,
 ) -> RecordedSteps:
     """Run a span of steps and have autograd record them.
 
     Every tensor of the state that can have a gradient gets one, because a later step may have made it depend on a
-    parameter. Steps that change their state in place get a copy that they may change. `twins` says which tensors of the
-    state are one: autograd adds up what arrives for both of them in one sum.
+    parameter. `twins` says which tensors of the state are one: autograd adds up what arrives for both in one sum.
     """
     differentiable = map(steps.form.differentiable, range(len(state)))
     leaves = [
@@ -104,7 +100,7 @@ def record(
     slices = [[x.detach()[step].requires_grad_(x.requires_grad) for x in inputs] for step in span]
     outputs = []
     with torch.enable_grad():
-        tensors = [leaf.clone() for leaf in leaves] if in_place else leaves
+        tensors = leaves
         for step, step_inputs in zip(span, slices, strict=True):
             tensors, values, output = steps.once(tensors, values, step, step_inputs, arguments)
             outputs.append(output_leaves(output, steps.returns_outputs))
@@ -128,24 +124,10 @@ def versions_of(tensors: Sequence[Tensor]) -> list[int]:
     return [tensor._version for tensor in tensors]
 
 
-def share_memory(tensors: Sequence[Tensor]) -> bool:
-    """Tell whether a tensor is at several places, or some of them overlap in memory."""
-    if len(tensors) < 2:
-        return False
-    spans = sorted(_span(tensor) for tensor in tensors if tensor.numel())
-    return any(stop > start for (_, stop), (start, _) in pairwise(spans))
-
-
-def _span(tensor: Tensor) -> tuple[int, int]:
-    """Return where the memory of a tensor starts and stops."""
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
-
-
-def check_apart(shared: bool) -> None:
-    """Refuse a state that is changed in place where a change of one tensor would be one of another."""
-    if shared:
+def check_unchanged(step: int, tensors: Sequence[Tensor], versions: Sequence[int]) -> None:
+    """Refuse a step that has changed the tensors of its state."""
+    if versions != versions_of(tensors):
         raise StateError(
-            "the step changes its state in place, and the state holds a tensor twice, or tensors that share memory: "
-            "when they are kept, each has memory of its own; give copies, or return new tensors"
+            f"step {step} changes its state in place, as plain autograd refuses too where it has saved some of it: "
+            "return new tensors, or clone what is changed"
         )

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forebay.errors import StateError
 from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.decision import check_leaves
-from forebay.torch.loops.recording import check_apart, record, share_memory, twins_of, versions_of
+from forebay.torch.loops.recording import check_unchanged, record, twins_of, versions_of
 from forebay.torch.loops.trees import OutputForm, Params, Steps, put
 from forebay.torch.mover import storage_of
 
@@ -21,8 +20,6 @@ class Notes:
 
     values: dict[int, tuple[Any, ...]]
     """the plain values of the state"""
-    in_place: bool
-    """whether any step changes the tensors of its state"""
     random: dict[int, Random] = field(default_factory=dict)
     draws: bool = False
     """whether any step drew random numbers"""
@@ -30,8 +27,6 @@ class Notes:
     """for steps some of whose outputs are tensors of the new state: the number of that tensor, or -1, by output"""
     twins: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for states in which a tensor is at several places: the first of its places, by place"""
-    joined: bool = False
-    """whether tensors of the state that the first sweep has come to shared memory, before the engine parted them"""
     outputs: tuple[OutputForm, list[Tensor]] | None = None
     """the form of what a step puts out, and all of it, each with a first axis of steps"""
 
@@ -75,33 +70,13 @@ class Sweep:
                 tensors, values, output = steps.once(tensors, values, step, step_inputs, arguments)
                 if again:
                     continue
-                if versions != versions_of(before):
-                    check_apart(self._joined(before))
-                    self._note_change(step)
+                check_unchanged(step, before, versions)
                 if steps.returns_outputs:
                     self._put_out(step, output, tensors)
                 if (step + 1) % self.chunk == 0:
                     notes.note_twins(step + 1, tensors)
             notes.values[stop] = values
-        if not again:
-            notes.joined = self._joined(tensors)
         return steps.form.pack(tensors)
-
-    def _joined(self, tensors: Sequence[Tensor]) -> bool:
-        """Tell whether tensors of a state share memory, or did before the engine parted them."""
-        if share_memory(tensors):
-            return True
-        parted = [tensor for tensor in tensors if tensor.untyped_storage().data_ptr() in self.borrowed]
-        return self.notes.joined and len(parted) > 1
-
-    def _note_change(self, step: int) -> None:
-        """Note that a step has changed its state in place, refusing one for which nothing was planned."""
-        if not self.notes.in_place and self.chunk > 1:
-            raise StateError(
-                f"step {step} changes its state in place, and the first steps do not: such steps are recorded one at "
-                "a time; give chunk=1, or return new tensors"
-            )
-        self.notes.in_place = True
 
     def final(self, state: Sequence[Tensor]) -> list[Tensor]:
         """Return the tensors of the final state, none of them in memory that the engine uses again."""
@@ -168,9 +143,7 @@ def way_back(
             set_random_state(steps.form.device, notes.random[start])
         before, values, twins = steps.form.unpack(state), notes.values[start], notes.twins.get(start)
         with sweep.autocast.replay_context():
-            recorded = record(
-                steps, before, values, span, sweep.inputs, params, arguments, in_place=notes.in_place, twins=twins
-            )
+            recorded = record(steps, before, values, span, sweep.inputs, params, arguments, twins=twins)
         check_leaves((*recorded.final, *_flat(recorded.outputs)), (*recorded.state, *_flat(recorded.inputs), *params))
         of_outputs = [[None if g is None else g[step] for g in of_all_outputs] for step in span]
         if span.stop < steps.count:

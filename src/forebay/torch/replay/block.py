@@ -22,16 +22,18 @@ class FittedBlock:
     call: Call
     """its own forward"""
     module: nn.Module
+    count: int = 1
+    """the blocks of the model that it is made of"""
 
     @cached_property
     def module_state(self) -> ModuleState:
         """Its parameters, buffers and modes."""
         return ModuleState(self.module)
 
-    @property
+    @cached_property
     def identity(self) -> int:
-        """What tells it from others: that of its module."""
-        return id(self.module)
+        """What tells it from others: its module, or those that it is made of."""
+        return id(self.module) if self.count == 1 else hash(tuple(map(id, self.module.children())))
 
     @property
     def compiled(self) -> bool:

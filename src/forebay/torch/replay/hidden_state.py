@@ -102,7 +102,8 @@ class Samples:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    return type(tensor) is torch.Tensor and tensor.layout is torch.strided and not tensor.is_quantized
+    plain = type(tensor) is torch.Tensor and tensor.layout is torch.strided
+    return plain and not (tensor.is_quantized or tensor.is_meta)
 
 
 def alike(one: torch.Tensor, other: torch.Tensor) -> bool:
