@@ -18,7 +18,7 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.jit import jit, prange, writable
 from forebay.wave.kernels.stencil import second_derivative
 from forebay.wave.kernels.subnormal import flush, restore
-from forebay.wave.vti.propagator import FIELDS, SUMS
+from forebay.wave.vti.fields import FIELDS, SUMS
 
 TILE_Z, TILE_Y = 32, 8
 """Planes and rows of a tile."""
@@ -209,7 +209,8 @@ def sweep(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, sense: bool,
                         strain = other_p[row, at] / hard[row, at] - share[row, at] * other_r[row, at]
                         p_old[row, at] += factor * (beside * strain)
                         r_old[row, at] += factor * (beside * other_r[row, at] + depth * strain)
-                        third[row, at] += factor * (depth * other_r[row, at])
+                        stress = share[row, at] * other_p[row, at] + excess[row, at] * other_r[row, at]
+                        third[row, at] += factor * (beside * other_p[row, at] + depth * stress)
                     else:
                         both = beside + share[row, at] * depth
                         p_old[row, at] = p[row, at] + p[row, at] - p_old[row, at] + hard[row, at] * both

@@ -46,10 +46,7 @@ from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import State, register
 from forebay.wave.pressure import PressureKernels, PressureWaves
 from forebay.wave.survey.points import locate
-
-FIELDS = ("p", "p_old", "r", "r_old")
-SUMS = ("horizontal", "mixed", "vertical")
-"""What a gradient adds up, see `VTI.add_sensitivity`."""
+from forebay.wave.vti.fields import FIELDS, SUMS
 
 
 class VTIKernels(PressureKernels, Protocol):
@@ -183,7 +180,8 @@ class VTI(PressureWaves):
         """Add what the fields before a step owe to the model.
 
         The stresses of a step are K C v, and the adjoint's step sums up what is owed to each: H and Z of its own
-        fields, and what receivers send. So the elements of K C are owed the products of those with the strains v.
+        fields, and what receivers send. So to the logarithm of K it owes the products of those with the stresses, and
+        to the elements of K C in which epsilon and delta are, the products with the strains v.
         """
         if step == adjoint.loop.steps:  # of the last fields nothing is heard
             return
@@ -195,6 +193,7 @@ class VTI(PressureWaves):
         )
         self.kernels.scatter(sums["horizontal"], points, sent, every * (p / hard - share * down))
         self.kernels.scatter(sums["mixed"], points, sent, every * down)
+        self.kernels.scatter(sums["stiffness"], points, sent, every * p)
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, Any]:
         """Return the derivatives with respect to "velocity", "epsilon" and "delta", whatever the parameter."""
@@ -203,14 +202,10 @@ class VTI(PressureWaves):
 
         def part(planes: slice) -> list[Any]:
             hard, share, excess = (cut(values)[planes].astype(np.float64) for values in medium)
-            horizontal, mixed, vertical = (cut(values)[planes] for values in owed)
+            horizontal, mixed, stiffness = (cut(values)[planes] for values in owed)
             squared = excess + hard * share**2
-            all_of_it = hard * horizontal + hard * share * mixed + squared * vertical
-            return [
-                2 * self.dt / np.sqrt(squared) * all_of_it,
-                2 * squared * horizontal,
-                squared**2 / (hard * share) * mixed,
-            ]
+            speed, root = np.sqrt(squared) / self.dt, hard * share / squared
+            return [2 / speed * stiffness, 2 * squared * horizontal, squared / root * mixed]
 
         slopes = folded(self.model.grid, self.halo, part, self.kernels.dtype)
         names = ("velocity", "epsilon", "delta")
@@ -237,7 +232,9 @@ def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> VTI
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
     if not isinstance(array, np.ndarray):
-        raise WaveError("a VTIModel on a GPU, where its waves are not computed yet: give arrays of NumPy")
+        from forebay.wave.vti.gpu import VTIGpuKernels  # it needs a GPU
+
+        return VTIGpuKernels(grid, radius, dtype)
     from forebay.wave.vti.cpu import VTICpuKernels  # compiled when it is needed
 
     return VTICpuKernels(grid, radius, dtype)
