@@ -10,6 +10,7 @@ from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
 from forebay.wave.earth.model import DensityModel as DensityModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
+from forebay.wave.earth.model import VTIModel as VTIModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
 from forebay.wave.elastic.physics import Elastic as Elastic
 from forebay.wave.gradient import Gradient as Gradient
@@ -32,3 +33,4 @@ from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker
+from forebay.wave.vti.propagator import VTI as VTI

@@ -18,7 +18,7 @@ from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.shots import ShotsHere, wavelet_of
 from forebay.wave.inversion.sources import low_passed
 from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
-from forebay.wave.inversion.unknowns import arrays_of, bounds_of
+from forebay.wave.inversion.unknowns import arrays_of, bounds_of, fastest_of
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.shot import Shot
@@ -83,7 +83,8 @@ def invert(
     shots
         With their data.
     model
-        Where the search begins. Of an elastic one all three arrays are unknown, and fluids stay fluids.
+        Where the search begins. Of an elastic one all three arrays are unknown, and fluids stay fluids. Of a
+        `VTIModel` epsilon is taken to be delta where it would fall below.
     iterations
         Of each stage, or one number for each.
     frequencies
@@ -93,7 +94,7 @@ def invert(
         "least squares", "correlation", "envelope" or "transport", see `inversion.misfits`, or as for `gradient`.
     bounds
         The smallest and the largest velocity, or a pair for each array by name. Unless given, from half the smallest to
-        1.5 times the largest value.
+        1.5 times the largest value; epsilon and delta of a `VTIModel` stay between their smallest and largest value.
     fixed
         Where the model is known, such as in water: an array of its shape that is true there.
     smooth
@@ -214,7 +215,7 @@ def slowest_in(model: EarthModel, order: int, frequency: float) -> float:
 def started(model: Any, bounds: Any, slowest: float) -> tuple[Any, dict[str, tuple[float, float]]]:
     """Return the model where a search begins, made for the fastest waves within bounds, and bounds for its arrays."""
     limits = bounds_of(model, bounds, slowest)
-    fastest = max(next(iter(limits.values()))[1], model.fastest) * ROUNDED
+    fastest = max(fastest_of(limits), model.fastest) * ROUNDED
     return replace(model, max_vel=fastest), limits
 
 

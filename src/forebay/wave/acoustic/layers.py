@@ -121,15 +121,21 @@ def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> 
     return layers
 
 
-def _sides(grid: Grid, axis: int, shape: tuple[int, ...], stretched: Stretching, halo: int, rows: Rows) -> list[Side]:
-    """Return the layers of an axis; where what they change would meet, one that has all points."""
-    (before, after), count = grid.layers()[axis], len(stretched.a)
-    origin, word = (halo + rows.before, rows.word) if axis == grid.ndim - 1 else (halo, 1)
+def coefficients_of(stretched: Stretching, before: int, after: int) -> NDArray[np.float64]:
+    """Return a, b, and both for the half points before each, of an axis with so many points of layers on its sides."""
+    count = len(stretched.a)
     half_a, half_b = stretched.half_a[:-1].copy(), stretched.half_b[:-1].copy()
     # Fluxes are stretched between the points of a layer, not where it begins and ends.
     for edge in (0, before, count - after if after else 0):
         half_a[edge % count] = half_b[edge % count] = 0
-    all_coefficients = np.stack([stretched.a, stretched.b, half_a, half_b])
+    return np.stack([stretched.a, stretched.b, half_a, half_b])
+
+
+def _sides(grid: Grid, axis: int, shape: tuple[int, ...], stretched: Stretching, halo: int, rows: Rows) -> list[Side]:
+    """Return the layers of an axis; where what they change would meet, one that has all points."""
+    (before, after), count = grid.layers()[axis], len(stretched.a)
+    origin, word = (halo + rows.before, rows.word) if axis == grid.ndim - 1 else (halo, 1)
+    all_coefficients = coefficients_of(stretched, before, after)
     reach, end = -(-halo // word) * word, -(-(origin + count) // word) * word
 
     def layer(first: int, width: int) -> Side:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
 from forebay.wave.earth.grid import Grid
+from forebay.wave.elastic.layers import Layers
 from forebay.wave.elastic.stencil import first_derivative
 from forebay.wave.kernels.jit import jit, prange, writable
 from forebay.wave.kernels.subnormal import flush, restore
@@ -266,7 +267,7 @@ class DensityCpuKernels(CpuKernels):
     def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> Any:
         p, old, pml = state["p"], state["p_old"], state.get("pml")
         if pml is not None:
-            fields = self._rows(propagator, pml, p, propagator.density)
+            fields = rows_of(propagator.layers, pml, p, propagator.density)
             remember(self.radius, self.dtype, p.size >= MANY)(*fields, *self._tables_of(propagator).values(), back)
         self._sweep(propagator, (p, old, propagator.stiffness), pml, p, 0.0, back=back, sense=False)
         self.scatter(old, senders.points, values, senders.factors)
@@ -277,42 +278,45 @@ class DensityCpuKernels(CpuKernels):
     def _sweep(
         self, propagator: Any, fields: Any, pml: Any, other: Any, factor: float, *, back: bool, sense: bool
     ) -> None:
-        rows = self._rows(propagator, np.zeros(0, self.dtype) if pml is None else pml, *fields, propagator.density)
+        rows = rows_of(propagator.layers, np.zeros(0, self.dtype) if pml is None else pml, *fields, propagator.density)
         how = (table for name, table in self._tables_of(propagator).items() if name != "jobs")
         loop, surface = sweep(self.radius, self.dtype, other.size >= MANY), propagator.model.grid.free_surface
         beside = other.reshape(-1, other.shape[-1])
         loop(*rows, *how, len(other), surface, beside, self.dtype.type(factor), back, sense)
 
-    @staticmethod
-    def _rows(propagator: Any, pml: NDArray[Any], *fields: NDArray[Any]) -> list[NDArray[Any]]:
-        """Return fields as rows, with what layers across rows remember, and psi and zeta of those along rows."""
-        start, (*across, along) = propagator.offsets[-2], propagator.layers.shape(propagator.layers.ndim - 1)
-        rows = [array.reshape(-1, fields[0].shape[-1]) for array in (*fields, pml[:start])]
-        return [*rows, pml[start:].reshape(2, int(np.prod(across)), along)]
-
     def _tables_of(self, propagator: Any) -> dict[str, Any]:
-        """Say where layers are, and what a thread needs of each axis, once."""
         if not self._prepared:
-            layers, spacing = propagator.layers, propagator.model.grid.spacing
-            fields, last = layers.fields, layers.ndim - 1
-            rows = fields[1] if last == 2 else 1
-            about, jobs = np.zeros((layers.ndim, 7), np.int64), [np.zeros((0, 4), np.int64)]
-            where, base = np.full((layers.ndim, max(fields)), -1), 0
-            for axis, (first, low, high, end) in enumerate(layers.ends):
-                inside = np.r_[first:low, high:end]
-                where[axis, inside] = np.arange(len(inside))
-                if axis < last:
-                    lines = np.arange(fields[0] if axis else rows)
-                    stride, across = (1, 1) if axis else (rows, rows)
-                    about[axis] = stride, first, end, base, base + len(inside) * len(lines), across, len(inside)
-                    place, line = (values.ravel() for values in np.meshgrid(inside, lines, indexing="ij"))
-                    kept = where[axis, place] * across + line * (len(inside) if axis else 1)
-                    row = line * rows + place if axis else place * rows + line
-                    jobs.append(np.stack([np.full_like(row, axis), row, kept, place], axis=1))
-                    base += 2 * len(inside) * len(lines)
-            a, b = (np.zeros((layers.ndim, 2, max(fields)), self.dtype) for _ in range(2))
-            for axis, count in enumerate(fields):
-                a[axis, :, :count], b[axis, :, :count] = layers.a[axis], layers.b[axis]
-            self._prepared = {"about": about, "jobs": np.concatenate(jobs), "where": where, "columns": inside}
-            self._prepared |= {"a": a, "b": b, "w": np.array([2 / step for step in spacing], self.dtype)}
+            weights = np.array([2 / step for step in propagator.model.grid.spacing], self.dtype)
+            self._prepared = tables_of(propagator.layers, self.dtype) | {"w": weights}
         return self._prepared
+
+
+def rows_of(layers: Layers, pml: NDArray[Any], *fields: NDArray[Any]) -> list[NDArray[Any]]:
+    """Return fields as rows, with what layers across rows remember, and psi and zeta of those along rows."""
+    start, (*across, along) = layers.offsets(2)[-2], layers.shape(layers.ndim - 1)
+    rows = [array.reshape(-1, fields[0].shape[-1]) for array in (*fields, pml[:start])]
+    return [*rows, pml[start:].reshape(2, int(np.prod(across)), along)]
+
+
+def tables_of(layers: Layers, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
+    """Say where layers are, and what a thread needs of each axis."""
+    fields, last = layers.fields, layers.ndim - 1
+    rows = fields[1] if last == 2 else 1
+    about, jobs = np.zeros((layers.ndim, 7), np.int64), [np.zeros((0, 4), np.int64)]
+    where, base = np.full((layers.ndim, max(fields)), -1), 0
+    for axis, (first, low, high, end) in enumerate(layers.ends):
+        inside = np.r_[first:low, high:end]
+        where[axis, inside] = np.arange(len(inside))
+        if axis < last:
+            lines = np.arange(fields[0] if axis else rows)
+            stride, across = (1, 1) if axis else (rows, rows)
+            about[axis] = stride, first, end, base, base + len(inside) * len(lines), across, len(inside)
+            place, line = (values.ravel() for values in np.meshgrid(inside, lines, indexing="ij"))
+            kept = where[axis, place] * across + line * (len(inside) if axis else 1)
+            row = line * rows + place if axis else place * rows + line
+            jobs.append(np.stack([np.full_like(row, axis), row, kept, place], axis=1))
+            base += 2 * len(inside) * len(lines)
+    a, b = (np.zeros((layers.ndim, 2, max(fields)), dtype) for _ in range(2))
+    for axis, count in enumerate(fields):
+        a[axis, :, :count], b[axis, :, :count] = layers.a[axis], layers.b[axis]
+    return {"about": about, "jobs": np.concatenate(jobs), "where": where, "columns": inside, "a": a, "b": b}

@@ -11,6 +11,7 @@ import numpy as np
 
 from forebay.wave.acoustic.gpu import THREADS, GpuKernels
 from forebay.wave.earth.grid import Grid
+from forebay.wave.elastic.layers import Layers
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.variant import Variant
 
@@ -71,40 +72,51 @@ class DensityGpuKernels(GpuKernels):
     def _launch(self, propagator: Any, name: str) -> Launch:
         """Return a launch, prepared once."""
         if name not in self._prepared:
-            arguments, most = self._grid_of(propagator)
-            along, across = self.variant.block
-            defines = {"AXES": self._axes, "RADIUS": self.radius, "BLOCK_X": along, "BLOCK_Y": across}
-            kernel = self.device.kernel(SOURCE, name, defines)
-            grid, block = (-(-most // THREADS), self._axes, 1), (THREADS, 1)
-            if name == "remember":
-                arguments |= {"back": 0, "whole": 0}
-            else:
-                columns, planes = propagator.layers.ends[-1], self._planes - 2 * self.radius
-                tiles = -(-(columns[3] - columns[0]) // along), max(-(-(self._rows - 2 * self.radius) // across), 1)
-                parts = max(1, min(-(-WAVES * self._slots // (tiles[0] * tiles[1])), planes // SHORTEST))
-                grid, block = (*tiles, parts), self.variant.block
-                arguments |= {"old": None, "stiff": propagator.stiffness, "other": None, "factor": 0.0}
-                arguments |= {"mirrored": self._mirrored, "chunk": -(-planes // parts)}
-            self._prepared[name] = Launch(self.device, kernel, grid, block, arguments)
+            medium = {"p": None, "rho": propagator.density}
+            weights = [2 / step for step in propagator.model.grid.spacing]
+            other = {"other": None, "factor": 0.0, "mirrored": self._mirrored}
+            of_sweep = {"old": None, "stiff": propagator.stiffness, **other}
+            self._prepared[name] = self._prepare(SOURCE, name, propagator.layers, weights, medium, of_sweep)
         return self._prepared[name]
 
-    def _grid_of(self, propagator: Any) -> tuple[dict[str, Any], int]:
+    def _prepare(
+        self,
+        source: Path,
+        name: str,
+        layers: Layers,
+        weights: Sequence[float],
+        fields: dict[str, Any],
+        of_sweep: dict[str, Any],
+    ) -> Launch:
+        """Prepare a sweep, or what layers remember before it, which both read fields; a sweep is told more."""
+        arguments, most = self._grid_of(layers, weights)
+        arguments |= fields
+        along, across = self.variant.block
+        defines = {"AXES": self._axes, "RADIUS": self.radius, "BLOCK_X": along, "BLOCK_Y": across}
+        kernel = self.device.kernel(source, name, defines)
+        if name == "remember":
+            grid, block = (-(-most // THREADS), self._axes, 1), (THREADS, 1)
+            return Launch(self.device, kernel, grid, block, arguments | {"back": 0, "whole": 0})
+        columns, planes = layers.ends[-1], self._planes - 2 * self.radius
+        tiles = -(-(columns[3] - columns[0]) // along), max(-(-(self._rows - 2 * self.radius) // across), 1)
+        parts = max(1, min(-(-WAVES * self._slots // (tiles[0] * tiles[1])), planes // SHORTEST))
+        arguments |= of_sweep | {"chunk": -(-planes // parts)}
+        return Launch(self.device, kernel, (*tiles, parts), self.variant.block, arguments)
+
+    def _grid_of(self, layers: Layers, weights: Sequence[float]) -> tuple[dict[str, Any], int]:
         """Describe fields and layers as the kernels read them; tell the most values that an axis has of a memory."""
-        layers, order = propagator.layers, [0, 1] if self._axes == 2 else [0, 2, 1]
-        offsets, table = propagator.offsets, [self._planes, self._rows, layers.fields[-1]]
+        order = [0, 1] if self._axes == 2 else [0, 2, 1]
+        offsets, table = layers.offsets(2), [self._planes, self._rows, layers.fields[-1]]
         coefficients, begin = [], 0
         for axis in order:
             start, stop = offsets[axis], offsets[axis + 1]
             table += [*layers.ends[axis], start, (start + stop) // 2, begin, layers.fields[axis]]
             coefficients += [self.get(layers.a[axis]).ravel(), self.get(layers.b[axis]).ravel()]
             begin += 4 * layers.fields[axis]
-        spacing = propagator.model.grid.spacing
         arguments = {
             "table": self.put(np.array(table, np.int64)),
             "ab": self.put(np.concatenate(coefficients)),
             "pml": None,
-            **{f"w_{letter}": 2 / spacing[axis] for letter, axis in zip("zxy", [*order, 0][:3], strict=True)},
-            "p": None,
-            "rho": propagator.density,
+            **{f"w_{letter}": weights[axis] for letter, axis in zip("zxy", [*order, 0][:3], strict=True)},
         }
         return arguments, max(int(size) // 2 for size in np.diff(offsets))

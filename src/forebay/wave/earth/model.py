@@ -100,6 +100,90 @@ class DensityModel(FluidModel):
 
 
 @dataclass(frozen=True, eq=False)
+class VTIModel:
+    """Rock that carries pressure waves faster along its layers than across them: transversely isotropic, axis vertical.
+
+    Waves travel at v along depth, at v sqrt(1 + 2 epsilon) across it, and reflections from flat layers move out as at
+    v sqrt(1 + 2 delta) (Thomsen, "Weak elastic anisotropy", Geophysics 51, 1986).
+
+    Examples
+    --------
+    >>> grid = Grid((50, 60), 10.0)
+    >>> velocity, epsilon, delta = (np.full(grid.shape, value) for value in (2000.0, 0.22, 0.1))
+    >>> shale = VTIModel(velocity, epsilon, delta, grid)
+    >>> shale.slowest, shale.fastest
+    (2000.0, 2400.0)
+    """
+
+    velocity: Any
+    """along depth, in metres per second, an array of the grid's shape"""
+    epsilon: Any
+    """likewise; nowhere below delta"""
+    delta: Any
+    grid: Grid
+    max_vel: float | None = None
+    """what `fastest` is taken to be, so that models of one inversion share time step and layers"""
+
+    def __post_init__(self) -> None:
+        for name, values in zip(("velocity", "epsilon", "delta"), self.arrays, strict=True):
+            if tuple(values.shape) != self.grid.shape:
+                raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
+            least = 0.0 if name == "velocity" else -0.5
+            if not (float(values.min()) > least and float(values.max()) < float("inf")):
+                raise WaveError(f"{name} must be finite and above {least:.3g} everywhere")
+        if len({isinstance(values, np.ndarray) for values in self.arrays}) > 1:
+            raise WaveError("the arrays are not all in the same memory: give all as NumPy's or all on the GPU")
+        _, epsilon, delta = self.arrays
+        if (lacking := float((delta - epsilon).max())) > 0:
+            raise WaveError(
+                f"epsilon is up to {lacking:.3g} below delta, where waves would grow without end: "
+                "give numpy.maximum(epsilon, delta) in its place, or a smaller delta"
+            )
+        _check_max_vel(self.max_vel, self._fastest)
+
+    @cached_property
+    def arrays(self) -> tuple[Any, Any, Any]:
+        """The same three in the same memory, as arrays of NumPy, or of CuPy on a GPU."""
+        epsilon, delta = computable(self.epsilon, "an epsilon"), computable(self.delta, "a delta")
+        return computable(self.velocity), epsilon, delta
+
+    @cached_property
+    def slowest(self) -> float:
+        """The smallest velocity of pressure waves at any angle; shear waves, which are none of rock, may be slower.
+
+        With a = sin^2 of the angle, g = epsilon - delta and V the squared velocity over v^2, which is convex in a,
+
+            V^2 - (1 + 2 epsilon a) V + 2 g a (1 - a) = 0,    dV/da = 0 where a = (1 - epsilon V / g) / 2.
+        """
+        velocity, epsilon, delta = (values.astype(np.float64) for values in self.arrays)
+        apart = np.maximum(epsilon - delta, np.finfo(np.float64).tiny)
+        between = (1 + epsilon + np.sqrt(1 + 2 * delta)) * apart / (2 * apart + epsilon**2)
+        ends = 1 + 2 * np.minimum(epsilon, 0)
+        squared = np.where(abs(epsilon) * between < apart, np.minimum(between, ends), ends)
+        return float((velocity * np.sqrt(squared)).min())
+
+    @cached_property
+    def _fastest(self) -> float:
+        return float(self._across.max())
+
+    @property
+    def _across(self) -> Any:
+        """The larger one of the velocities along depth and across it, than which no other is larger."""
+        velocity, epsilon, _ = (values.astype(np.float64) for values in self.arrays)
+        return velocity * np.sqrt(1 + 2 * np.maximum(epsilon, 0))
+
+    @cached_property
+    def fastest(self) -> float:
+        """The largest velocity at any angle, or `max_vel`."""
+        return self._fastest if self.max_vel is None else float(self.max_vel)
+
+    @cached_property
+    def layer_velocity(self) -> float:
+        """The velocity that absorbing layers are made for."""
+        return velocity_of_layers(self._across) if self.max_vel is None else float(self.max_vel)
+
+
+@dataclass(frozen=True, eq=False)
 class ElasticModel:
     """An isotropic elastic medium; where the shear velocity is 0 it is a fluid.
 

@@ -23,6 +23,8 @@ FIRST = 0.02
 """By which part of the values the first step may change them at most."""
 DENSITIES = ("rho", "density")
 """Names of arrays that make no wave too short for a grid."""
+ANISOTROPIES = ("epsilon", "delta")
+"""Names of arrays that are ratios of any sign, 0 where there is nothing to tell."""
 
 Arrays = dict[str, NDArray[np.float64]]
 
@@ -41,9 +43,13 @@ class Unknowns:
         self._model, self._bounds, self._smooth = model, bounds, smooth
         self._start = arrays_of(model)
         free = np.ones(model.grid.shape, bool) if fixed is None else ~fixed
-        self._free = {name: free & (values > 0) for name, values in self._start.items()}  # a fluid stays one
+        self._free = {  # a fluid stays one
+            name: free & ((values > 0) | (name in ANISOTROPIES)) for name, values in self._start.items()
+        }
         weight = np.ones(model.grid.shape) if light is None else balance(light)
-        self._sizes = {name: float(values.max()) or 1.0 for name, values in self._start.items()}
+        self._sizes = {
+            name: 1.0 if name in ANISOTROPIES else float(values.max()) or 1.0 for name, values in self._start.items()
+        }
         self._weights = {name: weight * size for name, size in self._sizes.items()}
         self._factor = 1.0
         self.size = len(self._start) * weight.size
@@ -79,12 +85,19 @@ class Unknowns:
         values = self._values(vector)
         within = {name: np.clip(values[name], *self._bounds[name]) for name in values}
         kept = {name: np.where(self._free[name], within[name], start) for name, start in self._start.items()}
+        if "epsilon" in kept:
+            kept["epsilon"] = np.maximum(kept["epsilon"], kept["delta"])  # below it waves would grow without end
         return with_arrays(self._model, kept)
 
     def slope(self, vector: NDArray[np.float64], owed: Arrays) -> NDArray[np.float64]:
         """Return the derivative with respect to the vector, of one with respect to the values."""
         values = self._values(vector)
         parts = []
+        if "epsilon" in owed:
+            epsilon, delta = (np.clip(values[name], *self._bounds[name]) for name in ANISOTROPIES)
+            lifted = epsilon < delta
+            lifted_owed = {"epsilon": owed["epsilon"] * ~lifted, "delta": owed["delta"] + owed["epsilon"] * lifted}
+            owed = {**owed, **lifted_owed}
         for name, own in owed.items():
             least, most = self._bounds[name]
             counts = own * self._free[name] * ((values[name] >= least) & (values[name] <= most))
@@ -98,7 +111,8 @@ class Unknowns:
         near = {name: np.clip(own, *self._bounds[name]) for name, own in values.items()}
         # By rounding alone none is beyond a bound that the vector has reached.
         return {
-            name: np.where(abs(own - near[name]) < 1e-9 * near[name], near[name], own) for name, own in values.items()
+            name: np.where(abs(own - near[name]) < 1e-9 * abs(near[name]), near[name], own)
+            for name, own in values.items()
         }
 
     def _step(self, vector: NDArray[np.float64]) -> Arrays:
@@ -138,11 +152,15 @@ def with_arrays(model: Any, values: Mapping[str, NDArray[np.float64]]) -> Any:
 def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float, float]]:
     """Return bounds for each array of a model: as given, or from half its smallest value to 1.5 times its largest.
 
-    Velocities below the `slowest` make waves that are too short for the grid.
+    Unless given, those of anisotropies are their smallest and largest value. Velocities below the `slowest` make waves
+    that are too short for the grid.
     """
     arrays = arrays_of(model)
     found = {}
     for name, values in arrays.items():
+        if name in ANISOTROPIES:
+            found[name] = float(values.min()), float(values.max())
+            continue
         moves = values[values > 0]
         least = 0.5 * float(moves.min()) if len(moves) else 0.0
         if name not in DENSITIES:
@@ -153,13 +171,13 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
         if name not in arrays:
             raise WaveError(f"bounds of {name!r}: this model has {', '.join(map(repr, arrays))}")
         least, most = map(float, pair)
-        moves = arrays[name][arrays[name] > 0]
+        moves = arrays[name][(arrays[name] > 0) | (name in ANISOTROPIES)]
         if not least <= moves.min(initial=least) <= moves.max(initial=least) <= most < float("inf"):
             raise WaveError(
                 f"bounds of {name} from {least:.6g} to {most:.6g}, where the model has {moves.min():.6g} to "
                 f"{moves.max():.6g}: give bounds that hold the model from which the inversion begins"
             )
-        if name not in DENSITIES and 0 < least < slowest * (1 - 1e-9):
+        if name not in (*DENSITIES, *ANISOTROPIES) and 0 < least < slowest * (1 - 1e-9):
             raise WaveError(
                 f"{name} of {least:.6g} m/s makes waves that are too short for a spacing of "
                 f"{max(model.grid.spacing):.6g} m: give bounds from {math.ceil(slowest)} m/s on, lower frequencies, or "
@@ -167,3 +185,9 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
             )
         found[name] = least, most
     return found
+
+
+def fastest_of(limits: Mapping[str, tuple[float, float]]) -> float:
+    """Return the velocity that no wave exceeds in models within bounds, whose first array is one."""
+    most = next(iter(limits.values()))[1]
+    return most * math.sqrt(1 + 2 * max([0.0, *(limits[name][1] for name in ANISOTROPIES if name in limits)]))

@@ -1,0 +1,234 @@
+"""The GPU's loops of VTI waves against their CPU twins: on a GPU, and everywhere through an emulator of one.
+
+Both add in about the same order, but not to the last bit: fields agree to a few bits of their largest values.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.wave import twins
+from tests.wave.emulator import GPP, Emulator
+from tests.wave.setups import random_shot, surface_shot
+from tests.wave.vti_setups import NAMES, random_shale, smooth_shale, transpose
+
+from forebay.errors import DeviceError, WaveError
+from forebay.wave import VTI, Loop, VTIModel, gradient, migrate, simulate
+from forebay.wave.acoustic import gpu as acoustic_gpu
+from forebay.wave.density import gpu as density_gpu
+from forebay.wave.earth.arrays import on_host
+from forebay.wave.kernels.variant import Variant
+from forebay.wave.vti import propagator as vti
+from forebay.wave.vti.gpu import SOURCE, VTIGpuKernels
+
+TOLERANCE = 5e-6
+SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
+TWINS = [
+    ("2-D", False, 8),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("3-D", True, 8),
+            ("2-D", True, 8),
+            ("3-D", False, 8),
+            ("2-D", False, 4),
+            ("2-D", True, 4),
+            ("3-D", False, 4),
+            ("3-D", True, 4),
+        )
+    ),
+]
+"""Axes, whether there is a free surface, and the order: another one compiles all loops of the CPU anew."""
+SMALL = Variant(block=(8, 4))
+
+
+class Emulated:
+    """Moves models to the emulator, whose launches are counted."""
+
+    def __init__(self, monkeypatch):
+        self.emulator, choose = Emulator(), vti.kernels_of
+
+        def kernels(array, grid, radius, dtype):
+            if isinstance(array, twins.OnDevice):
+                variant = SMALL if grid.ndim == 3 else Variant(block=(32, 1))
+                return VTIGpuKernels(grid, radius, dtype, device=self.emulator, variant=variant)
+            return choose(array, grid, radius, dtype)
+
+        monkeypatch.setattr(vti, "kernels_of", kernels)
+        monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
+        monkeypatch.setattr(density_gpu, "SHORTEST", 6)  # so that planes are parted
+
+    def __call__(self, model):
+        return VTIModel(*(values.view(twins.OnDevice) for values in model.arrays), model.grid)
+
+
+class Real:
+    """Moves models to a GPU."""
+
+    def __call__(self, model):
+        import cupy
+
+        return VTIModel(*map(cupy.asarray, model.arrays), model.grid)
+
+
+@pytest.fixture(params=twins.PLACES)
+def there(request, monkeypatch):
+    """Return what moves a model to where the kernels under test are."""
+    return Emulated(monkeypatch) if request.param == "emulated" else Real()
+
+
+def agree(one, other, tolerance=TOLERANCE):
+    twins.agree(one, other, tolerance)
+
+
+def run(model, shot, order):
+    """Send noise through a model, and return what is heard, both fields, and the propagator."""
+    loop = Loop(shot, VTI(model, 0.8 * shot.dt, order))
+    values = np.random.default_rng(5).standard_normal(loop.sent.shape).astype(np.float32)
+    loop.sent = loop.kernels.put(values)
+    state = loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    p, r = (loop.kernels.get(state[name]) for name in ("p", "r"))
+    return loop.kernels.get(loop.heard), p, r, loop.propagator
+
+
+@pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
+def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
+    model = random_shale(SHAPES[axes], free_surface=free_surface)
+    shot = random_shot(model, samples=40)
+    expected, found = run(model, shot, order), run(there(model), shot, order)
+    agree(found[0], expected[0])
+    for field, twin in zip(found[1:3], expected[1:3], strict=True):
+        agree(found[3].rows.cut(field), twin)
+
+
+@pytest.mark.parametrize("shape", [(2, 3), pytest.param((9, 2), marks=pytest.mark.slow)])
+def test_models_thinner_than_a_stencil_have_the_layers_of_the_cpu(there, shape):
+    model = random_shale(shape, absorb=5)
+    shot = random_shot(model, samples=30)
+    expected, found = run(model, shot, 8), run(there(model), shot, 8)
+    agree(found[0], expected[0])
+    agree(found[3].rows.cut(found[1]), expected[1])
+
+
+@pytest.mark.parametrize("width", [15, pytest.param(18, marks=pytest.mark.slow)])
+def test_rows_of_every_width_leave_their_margins_zero(there, width):
+    model = random_shale((14, width), absorb=3)
+    shot = random_shot(model, samples=30)
+    expected, (_, field, _, propagator) = run(model, shot, 8), run(there(model), shot, 8)
+    agree(propagator.rows.cut(field), expected[1])
+    last = propagator.rows.before + propagator.halo + width + 6
+    assert field[:, last - 1].any() and not field[:, last:].any() and not field[:, :4].any()
+
+
+@pytest.mark.parametrize(
+    ("axes", "free_surface"), [("2-D", True), pytest.param("3-D", True, marks=pytest.mark.slow)], ids=["2-D", "3-D"]
+)
+def test_dot_products_agree(there, axes, free_surface):
+    model = there(random_shale(SHAPES[axes], free_surface=free_surface))
+    shot = random_shot(model, samples=40)
+    loop = Loop(shot, VTI(model, shot.dt))
+    rng = np.random.default_rng(5)
+    sent, weights = rng.standard_normal(loop.sent.shape).astype(np.float32), rng.standard_normal((shot.samples, 5))
+    loop.sent = loop.kernels.put(sent)
+    loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    heard, arrived = loop.data().astype(float), transpose(loop, weights)
+    difference = abs(np.vdot(heard, weights) - np.vdot(sent, arrived))
+    assert difference < 1e-5 * np.linalg.norm(heard) * np.linalg.norm(weights)
+
+
+@pytest.fixture(scope="module")
+def seen():
+    """Return a model and a shot with its data."""
+    model = smooth_shale((40, 45), absorb=8)
+    shot = surface_shot(model, samples=60)
+    return model, shot.with_data(
+        simulate(shot, VTIModel(0.97 * model.velocity, model.epsilon, model.delta, model.grid))
+    )
+
+
+@pytest.mark.slow
+def test_images_are_those_of_the_cpu(there, seen):
+    model, shot = seen
+    expected, found = (migrate(shot, one, every=4, budget="64MB") for one in (model, there(model)))
+    agree(found.image, expected.image, 1e-5)  # sums of products, and over all steps
+    agree(found.illumination, expected.illumination, 1e-5)
+
+
+@pytest.mark.slow
+def test_budgets_change_no_bit(there, seen):
+    model, shot = seen
+    kept, tight = (gradient(shot, there(model), budget=budget) for budget in ("64MB", "500kB"))
+    assert tight.result.plan.schedule.forward_steps > kept.result.plan.schedule.forward_steps
+    for name in NAMES:
+        assert np.array_equal(on_host(kept.gradient[name]), on_host(tight.gradient[name]))
+
+
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
+def test_gradients_are_those_of_the_cpu(there, free_surface):
+    model = smooth_shale((30, 35), absorb=8, free_surface=free_surface)
+    shot = surface_shot(model, samples=50)
+    shot = shot.with_data(simulate(shot, VTIModel(0.97 * model.velocity, model.epsilon, model.delta, model.grid)))
+    expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
+    agree(found.data, expected.data, 1e-5)
+    for name in NAMES:
+        agree(found.gradient[name], expected.gradient[name], 2e-5)
+
+
+@pytest.mark.slow
+def test_gradients_in_three_dimensions(there):
+    model = random_shale((13, 14, 15), absorb=5)
+    shot = random_shot(model, sources=1, samples=20, wavelet=np.hanning(20)[:, None])
+    shot = replace(shot, dt=4 * shot.dt).with_data(np.random.default_rng(2).standard_normal((20, 5)))
+    expected, found = (gradient(shot, one, budget="64MB", dt=shot.dt / 4) for one in (model, there(model)))
+    agree(found.data, expected.data)
+    for name in NAMES:
+        agree(found.gradient[name], expected.gradient[name], 2e-5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("library", ["cupy", "torch"])
+def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen):
+    cupy, arrays = pytest.importorskip("cupy"), pytest.importorskip(library)
+    model, shot = seen
+    medium = [arrays.asarray(values, dtype=arrays.float32) for values in model.arrays]
+    medium = [values.cuda() if library == "torch" else values for values in medium]
+    there = VTIModel(*medium, model.grid)
+    expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (model, there))
+    slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
+    for array in (found.image, found.illumination, found.clean(), *slopes[1].values()):
+        assert type(array) is type(medium[0]) and cupy.asarray(array).device.id == 0
+    agree(found.clean(), expected.clean(), 1e-4)
+    for name in NAMES:
+        agree(slopes[1][name], slopes[0][name], 2e-5)
+    assert isinstance(simulate(shot, there), np.ndarray)
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+def test_a_step_is_three_launches(monkeypatch):
+    model = random_shale((20, 24))
+    shot, there = random_shot(model, samples=8), Emulated(monkeypatch)
+    loop = Loop(shot, VTI(there(model), shot.dt))
+    loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    assert there.emulator.launches == ["remember", "advance", "points"] * loop.steps
+
+
+@pytest.mark.skipif(GPP is None, reason="g++ is not installed")
+@pytest.mark.parametrize(("options", "reason"), [({"order": 10}, "at most 8"), ({"dtype": np.float64}, "float32")])
+def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
+    with pytest.raises(WaveError, match=reason):
+        VTI(Emulated(monkeypatch)(random_shale((20, 20))), 1e-4, **options)
+
+
+@pytest.mark.parametrize(
+    ("axes", "radius"), [(2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 4), (2, 2), (3, 2)))]
+)
+def test_the_source_compiles(axes, radius):
+    compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    try:
+        block = {"BLOCK_X": 32, "BLOCK_Y": 8 if axes == 3 else 1}
+        code = compile_only(SOURCE, "sm_90", fmad=False, defines={"AXES": axes, "RADIUS": radius} | block)
+    except DeviceError as error:
+        pytest.skip(str(error))
+    assert all(name in code for name in (b"remember", b"advance", b"retreat", b"sense"))
