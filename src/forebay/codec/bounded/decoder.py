@@ -22,7 +22,6 @@ from forebay.codec.bounded.rows import (
     store_halves,
 )
 from forebay.codec.bounded.tiles import exists, jit, locate, scatter
-from forebay.codec.bounded.views import view_as
 
 
 @jit
@@ -149,12 +148,12 @@ def decode_tiles(
     """Decode tiles; return how many are damaged, which are left zero."""
     rank, extents, counts, shift, own = layout
     x = np.empty(VALUES, array.dtype)
-    raw = view_as(x, words)
+    raw = x.view(np.uint32)
     each = raw.size // VALUES
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, tail = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
     steps = np.empty(2, array.dtype)
-    prefix = view_as(steps, words)
+    prefix = steps.view(np.uint32)
     damaged = 0
     tile = tiles[0] - 1
     while tile + 1 < tiles[1]:

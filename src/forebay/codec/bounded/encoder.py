@@ -36,7 +36,6 @@ from forebay.codec.bounded.rows import (
     width_of,
 )
 from forebay.codec.bounded.tiles import exists, gather, jit, locate
-from forebay.codec.bounded.views import view_as
 
 CACHED = 48
 """Tiles of float32 that a cache next to a processor keeps."""
@@ -138,7 +137,7 @@ def push_tail(stream: Any, filled: int, words: Any, at: int) -> int:
 def pack(d: Any, each: int, widths: Any, spare: Any, words: Any, at: int) -> int:
     """Concatenate the fields of each lane, word by word for all lanes; return the word after the last."""
     stream = fill(np.int32(0))
-    filled: Any = np.int64(0)  # a constant would have `push_tail` compiled for it, too
+    filled = 0
     for row in range(ROWS):
         width = widths[row]
         if width == 0:
@@ -201,12 +200,12 @@ def encode_tiles(
     rank, extents, counts, shift, own = layout
     exponents, scales = weighted
     x = np.empty(VALUES, array.dtype)
-    raw = view_as(x, words)
+    raw = x.view(np.uint32)
     each = raw.size // VALUES
     d, above = np.empty(2 * VALUES, np.int32), np.empty(PLANE, np.int32)
     widths, spare = np.empty(ROWS, np.int64), np.empty(LANES, np.uint32)
     test, near = np.empty(1, type(numbers[2])), np.empty(2, array.dtype)
-    held, prefix = view_as(test, array), view_as(near, words)
+    held, prefix = test.view(array.dtype), near.view(np.uint32)
     empty = -1 if own else largest_empty(numbers)
     at, warmed, touched = start, tiles[0], 0
     for tile in range(tiles[0], tiles[1]):

@@ -16,7 +16,6 @@ from forebay.codec.bounded.rows import (
     store,
 )
 from forebay.codec.bounded.tiles import jit
-from forebay.codec.bounded.views import view_as
 
 
 @jit
@@ -39,8 +38,7 @@ def finite_range(values: Any, bits: Any) -> tuple[float, float]:
             x = bits.dtype.type(part[k] ^ (part[k] >> sign & rest))
             below, above = min(below, x), max(above, x)
         ends[0], ends[1] = below ^ (below >> sign & rest), above ^ (above >> sign & rest)
-        numbers = view_as(ends, values)
-        least, most = numbers[0], numbers[1]
+        least, most = ends.view(values.dtype)
         if least - least == 0 and most - most == 0:
             low, high = min(low, float(least)), max(high, float(most))
         else:
@@ -136,7 +134,7 @@ def largest_empty(numbers: Any) -> int:
     """
     _, inverse, test, magic, _ = numbers
     bits = np.empty(1, type(test))
-    number = view_as(bits, inverse)
+    number = bits.view(type(inverse))
     low, high = np.int64(-1), np.int64(test)
     while high - low > 1:
         middle = low + (high - low) // 2

@@ -16,7 +16,7 @@ try:
     from llvmlite import ir  # type: ignore[import-untyped]
     from numba import types
     from numba.core import cgutils
-    from numba.extending import intrinsic, lower_builtin, models, register_model, type_callable
+    from numba.extending import intrinsic, models, overload, register_model
 except ImportError as error:
     raise CodecError(NO_NUMBA) from error
 
@@ -179,14 +179,15 @@ def fill(typing: Any, value: Any) -> Any:
     return Row(value)(value), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def shift_down(typing: Any, a: Any, b: Any) -> Any:
-    """Shift bits down, and none of the sign after them."""
+def _instruction(integers: str, reals: str | None = None) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def call(typing: Any, a: Any, b: Any) -> Any:
+        def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            return getattr(builder, reals if a.real and reals else integers)(*args)
 
-    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.lshr(*args)
+        return a(a, b), make
 
-    return a(a, b), make
+    return call  # type: ignore[no-any-return]
 
 
 def _function(name: str) -> Callable[..., Any]:
@@ -212,24 +213,19 @@ def _reduction(name: str) -> Callable[..., Any]:
 
 
 # Of integers. Whether they have signs is for the operation to say.
+shift_down = _instruction("lshr")
 larger, larger_unsigned, smaller_unsigned = _function("smax"), _function("umax"), _function("umin")
 largest, largest_unsigned, smallest_unsigned = _reduction("smax"), _reduction("umax"), _reduction("umin")
 any_of, sum_of = _reduction("or"), _reduction("add")
 
 
-def _operator(sign: Callable[..., Any], integers: str, reals: str | None = None) -> None:
-    """Make an operator of Python an instruction: an overload would be compiled, as a function, for each use."""
-
-    @type_callable(sign)  # type: ignore[untyped-decorator]
-    def typed(context: Any) -> Any:
+def _overload(sign: Callable[..., Any], call: Callable[..., Any]) -> None:
+    @overload(sign)  # type: ignore[untyped-decorator]
+    def both(a: Any, b: Any) -> Any:
         def of_rows(a: Any, b: Any) -> Any:
-            return a if isinstance(a, Row) and isinstance(b, Row) else None
+            return call(a, b)
 
-        return of_rows
-
-    @lower_builtin(sign, Row, Row)  # type: ignore[untyped-decorator]
-    def lowered(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return getattr(builder, reals if signature.return_type.real and reals else integers)(*args)
+        return of_rows if isinstance(a, Row) and isinstance(b, Row) else None
 
 
 for _sign, _names in {
@@ -242,7 +238,7 @@ for _sign, _names in {
     operator.lshift: ("shl",),
     operator.rshift: ("ashr",),
 }.items():
-    _operator(_sign, *_names)
+    _overload(_sign, _instruction(*_names))
 
 
 @intrinsic  # type: ignore[untyped-decorator]
