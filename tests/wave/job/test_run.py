@@ -155,7 +155,7 @@ class TestOfWhatIsSaid:
 
         failed = {}
         space = SimpleNamespace(part=part, geometry=SimpleNamespace(count=count))
-        images = list(summing._images(space, 0, set(chosen), failed))
+        images = list(summing.RunningSum(space)._images(set(chosen), failed))
         assert images == [f"image {shot}" if shot in chosen and shot != 2 else None for shot in range(count)]
         assert failed == ({2: "shot 2 is damaged"} if 2 in chosen else {})
 

@@ -22,11 +22,11 @@ LONG = 60.0
 
 @pytest.fixture
 def readings(monkeypatch):
-    """Tell which thread read which image, and have an event for each that is summed meanwhile."""
-    read, real = {shot: threading.Event() for shot in range(SHOTS)}, Workspace.part
+    """Tell which thread took which image, and have an event for each that is summed meanwhile."""
+    read, real = {shot: threading.Event() for shot in range(SHOTS)}, RunningSum._image
     by = list[tuple[str, int]]()
 
-    def part(self, shot):
+    def image_of(self, shot):
         image = real(self, shot)
         thread = threading.current_thread().name.rpartition("-")[0]
         by.append((thread, shot))
@@ -34,7 +34,7 @@ def readings(monkeypatch):
             read[shot].set()
         return image
 
-    monkeypatch.setattr(Workspace, "part", part)
+    monkeypatch.setattr(RunningSum, "_image", image_of)
     return read, by
 
 
@@ -62,6 +62,29 @@ def test_images_are_summed_while_later_shots_are_computed(finished, readings, tm
     assert {shot for thread, shot in by if thread == "forebay-sum"} >= set(range(SHOTS - 2))
 
 
+def test_an_image_that_was_written_just_now_is_not_read_for_its_sum(finished, readings, tmp_path, monkeypatch):
+    read, _ = readings
+    real, from_disk = Workspace.part, list[int]()
+    monkeypatch.setattr(Workspace, "part", lambda self, shot: from_disk.append(shot) or real(self, shot))
+    computing(monkeypatch, lambda shot: shot < 2 or read[shot - 2].wait(LONG))
+    survey = run_job(parse(TEXT, tmp_path))
+    assert same_images(survey, finished)
+    assert set(from_disk) <= {SHOTS - 1}  # for which nobody has waited
+
+
+def test_one_image_waits_at_most_for_its_sum(finished, job):
+    workspace = Workspace(job.output.directory, damaged={0})  # so that none is added
+    images = [workspace.part(shot) for shot in range(SHOTS)]
+    with RunningSum(workspace) as sums:
+        for shot in range(1, SHOTS):
+            sums.advance(shot, images[shot])
+            assert list(sums._near) == [1] and sums._near[1] is images[1]
+        workspace.damaged.discard(0)
+        total = sums.total(set(range(SHOTS)), {})
+        assert not sums._near
+    assert (total.spread(finished.stack.image.shape).image == finished.stack.image).all()
+
+
 def test_a_sum_goes_on_from_what_an_earlier_run_has_left(finished, job, readings, monkeypatch):
     read, by = readings
     Workspace(job.output.directory).path(SHOTS - 1).unlink()
@@ -84,15 +107,15 @@ def test_shots_that_stand_out_at_the_end_are_left_out_of_what_was_summed(finishe
 
 @pytest.mark.parametrize("again", [False, True])
 def test_an_image_that_cannot_be_read_meanwhile_is_read_again_and_told(finished, tmp_path, monkeypatch, again):
-    real, refused = Workspace.part, threading.Event()
+    real, refused = RunningSum._image, threading.Event()
 
-    def part(self, shot):
+    def image_of(self, shot):
         if shot == 1 and (again or not refused.is_set()):
             refused.set()
             raise CorruptionError("00001.npz is damaged: its checksum does not match")
         return real(self, shot)
 
-    monkeypatch.setattr(Workspace, "part", part)
+    monkeypatch.setattr(RunningSum, "_image", image_of)
     computing(monkeypatch, lambda shot: shot < 3 or refused.wait(LONG))
     survey = run_job(parse(TEXT, tmp_path))
     assert survey.failed == ({1: "00001.npz is damaged: its checksum does not match"} if again else {})
@@ -133,7 +156,7 @@ def test_a_shot_that_is_damaged_is_not_summed_before_it_is_computed_again(finish
 @pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False)])
 def test_sums_beside_shots_have_room_in_the_budget(job, monkeypatch, spare, fits):
     workspace = Workspace(job.output.directory)
-    sums = 4 * 2 * 48 * 96 * (3 + 2)  # image and illumination, of three heights, and of two more that are added
+    sums = 4 * 2 * 48 * 96 * (3 + 3)  # two arrays, of three heights, of two more that are added, and of one that waits
     budget = Budget(host=1000 + held_beside(workspace) + sums + spare)
     plan = SimpleNamespace(codec=None, budget=budget, peak_bytes={"host": 1000})
     monkeypatch.setattr(Workspace, "plan", lambda self: plan)

@@ -200,6 +200,20 @@ def test_sums_follow_the_tree_and_keep_parts_in_their_place():
     assert tree_sum([None, None]) is None
 
 
+def test_several_parts_added_in_one_pass_have_the_bits_of_pairs():
+    rng = np.random.default_rng(3)
+    numbers = np.array([0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, 3e37, -3e37, 0.1, 1e-8], np.float32)
+    parts = [
+        PartialImage(*rng.choice(numbers, size=(2, 4, 300)), (slice(0, 4), slice(9 * shot, 9 * shot + 300)))
+        for shot in range(11)
+    ]
+    pairs = tree_sum(parts, add=PartialImage.__add__)
+    total = tree_sum(parts)
+    assert total.box == pairs.box
+    for name, values in total.arrays.items():
+        assert values.tobytes() == pairs.arrays[name].tobytes()
+
+
 def test_parts_fade_out_towards_sides_inside_of_the_model_alone():
     inside, left = (
         PartialImage(*np.ones((2, 4, 20), np.float32), (slice(0, 4), box)) for box in (slice(10, 30), slice(0, 20))

@@ -85,15 +85,18 @@ def compute_shots(
     todo: list[int],
     bars: ProgressBars,
     console: Console,
-    taken: Callable[[], None] = lambda: None,
+    taken: Callable[..., None] = lambda *about: None,
 ) -> dict[int, str]:
-    """Do the work on shots, here or on a cluster, and tell which failed and why; `taken` hears of those here."""
+    """Do the work on shots, here or on a cluster, and tell which failed and why; `taken` hears of those here.
+
+    It is called with each and its image, if it is one; and with nothing first, since an earlier run may have left some.
+    """
     if not todo:  # what is finished keeps its plan, however little memory there is now
         return {}
     budget = Budget(host=host_capacity().free) if client is None else client.budget(workspace)
     _settle(workspace, budget, console)
     if client is None:
-        taken()  # an earlier run may have left some
+        taken()
         return shots_here(workspace, todo, bars, taken)
     return client.shots(workspace, todo, budget, bars)
 

@@ -8,6 +8,7 @@ without one, and no machine has to hold more than a few sums.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from statistics import median_low
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.strips import in_strips
+from forebay.wave.earth.strips import POINTS, in_strips
 from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.survey.geometry import Box
 from forebay.wave.survey.shot import Shot
@@ -54,20 +55,14 @@ class PartialImage:
 
     def __add__(self, other: "PartialImage") -> "PartialImage":
         """Add two parts; the sum covers both, and what is between."""
-        box = tuple(
-            slice(min(first.start, second.start), max(first.stop, second.stop))
-            for first, second in zip(self.box, other.box, strict=True)
-        )
-        images = [(self.image, self.box), (other.image, other.box)]
-        illuminations = [(self.illumination, self.box), (other.illumination, other.box)]
-        return PartialImage(_summed(images, box), _summed(illuminations, box), box)
+        return added([self, other])
 
     def faded(self, margins: Sequence[int], shape: tuple[int, ...]) -> "PartialImage":
         """Fade both out towards those sides that lie inside of a model, within so many points of each axis.
 
         Where parts end abruptly, their sides would be seen in the sum.
         """
-        image, illumination = self.image, self.illumination
+        ramps = list[NDArray[Any]]()
         for axis, (side, margin, points) in enumerate(zip(self.box, margins, shape, strict=True)):
             ramp = np.ones(side.stop - side.start, self.image.dtype)
             rise = np.sin(np.pi / 2 * (np.arange(margin) + 0.5) / max(margin, 1)) ** 2
@@ -76,9 +71,8 @@ class PartialImage:
             if side.stop < points:
                 ramp[::-1][:margin] *= rise[: len(ramp)]
             if (ramp < 1).any():
-                along = ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))])
-                image, illumination = image * along, illumination * along
-        return PartialImage(image, illumination, self.box)
+                ramps.append(ramp.reshape([-1 if other == axis else 1 for other in range(len(shape))]))
+        return PartialImage(_times(self.image, ramps), _times(self.illumination, ramps), self.box)
 
     def spread(self, shape: tuple[int, ...]) -> "PartialImage":
         """Spread the same over the whole model."""
@@ -86,6 +80,26 @@ class PartialImage:
         if box == self.box:
             return self
         return PartialImage(_summed([(self.image, self.box)], box), _summed([(self.illumination, self.box)], box), box)
+
+
+def _times(values: NDArray[Any], ramps: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Multiply values by one ramp after the other, in one pass; without any they stay what they are."""
+    if not ramps:
+        return values
+    product, thick = np.empty_like(values), max(1, POINTS * len(values) // values.size)
+    for start in range(0, len(values), thick):
+        strip, left = slice(start, start + thick), values[start : start + thick]
+        for ramp in ramps:
+            left = np.multiply(left, ramp[strip] if len(ramp) > 1 else ramp, out=product[strip])
+    return product
+
+
+def added(parts: Sequence[PartialImage]) -> PartialImage:
+    """Add parts one after the other, in one pass; the sum covers all, and what is between."""
+    sides = zip(*(part.box for part in parts), strict=True)
+    box = tuple(slice(min(side.start for side in axis), max(side.stop for side in axis)) for axis in sides)
+    images = [(part.image, part.box) for part in parts]
+    return PartialImage(_summed(images, box), _summed([(part.illumination, part.box) for part in parts], box), box)
 
 
 def _summed(parts: Sequence[tuple[NDArray[Any], Box]], outer: Box) -> NDArray[Any]:
@@ -154,32 +168,38 @@ class TreeSum:
     Parameters
     ----------
     add
-        How two are added; it may also arrange that they will be.
+        How two are added; it may also arrange that they will be. Without it, images are, several in one pass.
     """
 
     def __init__(self, add: Callable[[Any, Any], Any] | None = None) -> None:
-        self._add = add or PartialImage.__add__
+        self._add = add
         self._sums: list[tuple[int, Any]] = []  # (height, sum), the highest first
         self.count = 0
         """of the parts that were taken"""
 
     def take(self, part: Any) -> None:
         """Take the next part; None where a shot is missing."""
-        self._sums.append((0, part))
-        while len(self._sums) > 1 and self._sums[-1][0] == self._sums[-2][0]:
-            (height, right), (_, left) = self._sums.pop(), self._sums.pop()
-            self._sums.append((height + 1, self._both(left, right)))
+        height, parts = 0, [part]
+        while self._sums and self._sums[-1][0] == height:
+            parts.append(self._sums.pop()[1])
+            height += 1
+        self._sums.append((height, self._all(parts)))
         self.count += 1
 
     def total(self) -> Any:
         """Return the sum of all parts, after which none is taken; None where all shots are missing."""
-        total = None
-        while self._sums:
-            total = self._both(self._sums.pop()[1], total)
-        return total
+        parts = [part for _, part in reversed(self._sums)]
+        self._sums.clear()
+        return self._all(parts)
 
-    def _both(self, left: Any, right: Any) -> Any:
-        return right if left is None else left if right is None else self._add(left, right)
+    def _all(self, parts: list[Any]) -> Any:
+        """Add the last to the one before it, their sum to the one before that, and so on; the last comes first here."""
+        there = [part for part in parts if part is not None]
+        if len(there) < 2:
+            return there[0] if there else None
+        if (add := self._add) is None:
+            return added(there)
+        return reduce(lambda right, left: add(left, right), there)
 
 
 def tree_sum(parts: Iterable[Any], add: Callable[[Any, Any], Any] | None = None) -> Any:

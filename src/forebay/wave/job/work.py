@@ -57,11 +57,13 @@ class MigratedShot:
     """what it tells of itself, but for its strength"""
     shot: Shot
 
-    def write(self, workspace: Workspace) -> None:
-        """Write its image for the run to take; refuse one that is not finite."""
+    def write(self, workspace: Workspace) -> PartialImage:
+        """Write its image for the run to take, and return it as it was written; refuse one that is not finite."""
         part = PartialImage(on_host(self.part.image), on_host(self.part.illumination), self.part.box)
         check_finite(part, self.shot)
-        workspace.keep(self.number, faded(part, workspace).arrays, self.summary | {"strength": part.strength})
+        written = faded(part, workspace)
+        workspace.keep(self.number, written.arrays, self.summary | {"strength": part.strength})
+        return written
 
 
 def inputs_of(workspace: Workspace, number: int, *, models: bool = False) -> ShotInputs:

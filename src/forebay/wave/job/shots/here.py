@@ -18,6 +18,7 @@ from forebay.wave.job.progress import ProgressBars
 from forebay.wave.job.shots.attempt import alone, computed_shot, hopeless, writing_down
 from forebay.wave.job.shots.kind import ComputedShot
 from forebay.wave.job.shots.kinds import kind_of
+from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.work import steps_of
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.survey.geometry import part_of
@@ -45,12 +46,16 @@ class Attempt:
     left: int
 
 
+Written = tuple[float, PartialImage | None]
+"""Of a shot that was taken: the seconds it took, and the image that was written, if it is one."""
+
+
 def shots_here(
-    workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[[], None] = lambda: None
+    workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[..., None] = lambda *about: None
 ) -> dict[int, str]:
     """Do the work on shots one after the other, and return which failed and why; raise what all would meet.
 
-    `taken` is called after each shot that is finished.
+    `taken` is called with each shot that is finished, and its image if it is one.
     """
     shots = _Shots(workspace, todo, bars, taken)
     reading, writing = closing(Workers(AHEAD, "forebay-read")), closing(Workers(1, "forebay-write"))
@@ -64,14 +69,14 @@ def shots_here(
 class _Shots:
     """What is left to do, under way and failed."""
 
-    def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[[], None]) -> None:
+    def __init__(self, workspace: Workspace, todo: list[int], bars: ProgressBars, taken: Callable[..., None]) -> None:
         self.workspace, self.bars, self.taken, self.kind = workspace, bars, taken, kind_of(workspace.work)
         self.stream, self.first = (stream_apart(workspace.described.device, first=first) for first in (False, True))
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
         self.ahead: dict[int, ThreadTask[Any]] = {}
         """what is read of shots to come"""
-        self.behind: tuple[Attempt, ThreadTask[float]] | None = None
-        """the shot that is written, whose task returns the seconds it took"""
+        self.behind: tuple[Attempt, ThreadTask[Written]] | None = None
+        """the shot that is written"""
         self.failed: dict[int, str] = {}
 
     def run_together(self) -> None:
@@ -119,7 +124,7 @@ class _Shots:
             if not self.waiting or not room_for_two(self.workspace):
                 self._settle()
 
-    def _write(self, computed: list[ComputedShot]) -> float:
+    def _write(self, computed: list[ComputedShot]) -> Written:
         """Write a shot, which a GPU may have."""
         with self.stream():
             return _write(self.workspace, computed)
@@ -158,10 +163,11 @@ class _Shots:
         else:
             self._finish(attempt, written.result())
 
-    def _finish(self, attempt: Attempt, seconds: float) -> None:
+    def _finish(self, attempt: Attempt, written: Written) -> None:
         """Show that a shot is finished, and tell whoever waits for it."""
+        seconds, image = written
         self.bars.finished(attempt.shot, seconds)
-        self.taken()
+        self.taken(attempt.shot, image)
 
     def _fail(self, attempt: Attempt, error: BaseException) -> None:
         """Have a shot tried again, or let it be; the error itself is let go: its frames hold the arrays of the shot."""
@@ -201,10 +207,10 @@ def models_ahead(workspace: Workspace) -> bool:
     return leaves(plan, "device", AHEAD * (STATES * plan.state_bytes + heard))
 
 
-def _write(workspace: Workspace, computed: list[ComputedShot]) -> float:
-    """Write a shot, take it over, and return the seconds it took."""
+def _write(workspace: Workspace, computed: list[ComputedShot]) -> Written:
+    """Write a shot and take it over."""
     shot = computed.pop()  # so that its arrays go when they are written
     with writing_down(workspace, shot.number):
-        shot.write(workspace)
+        image = shot.write(workspace)
         workspace.take(shot.number)
-    return float(shot.summary["seconds"])
+    return float(shot.summary["seconds"]), image

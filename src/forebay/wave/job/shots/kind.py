@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from forebay.planner import Plan
 from forebay.tasks import ThreadTask
 from forebay.units import Budget
+from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace import Workspace
 
 StepListener = Callable[[int, int], None]
@@ -23,8 +24,8 @@ class ComputedShot(Protocol):
     def summary(self) -> dict[str, Any]:
         """What it tells of itself: its number and its seconds at least."""
 
-    def write(self, workspace: Workspace) -> None:
-        """Write what was computed for the run to take."""
+    def write(self, workspace: Workspace) -> PartialImage | None:
+        """Write what was computed for the run to take; return the image that was written, if it is one."""
 
 
 class ShotKind(Protocol):

@@ -28,6 +28,8 @@ class RunningSum:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace, self._tree, self._over = workspace, TreeSum(), False
+        self._near: dict[int, PartialImage] = {}
+        """the image that was written last, by its shot, until it is added: it need not be read"""
         self._thread = Workers(1, "forebay-sum")
 
     def __enter__(self) -> "RunningSum":
@@ -38,9 +40,14 @@ class RunningSum:
     ) -> None:
         self._end()
 
-    def advance(self) -> None:
-        """Have the images added that are finished, where the plan for all shots leaves room for it."""
+    def advance(self, shot: int | None = None, image: PartialImage | None = None) -> None:
+        """Have the images added that are finished, where the plan for all shots leaves room for it.
+
+        The image of a shot that was taken just now need not be read, where it is given.
+        """
         if not self._over and room_for_sums(self._workspace):
+            if shot is not None and image is not None and not self._near:
+                self._near[shot] = image
             self._thread.submit(self._advance)
 
     def total(self, chosen: set[int], failed: dict[int, str]) -> PartialImage | None:
@@ -51,7 +58,7 @@ class RunningSum:
         self._end()
         if not chosen.issuperset(range(self._tree.count)):
             self._tree = TreeSum()
-        for image in _images(self._workspace, self._tree.count, chosen, failed):
+        for image in self._images(chosen, failed):
             self._tree.take(image)
         total: PartialImage | None = self._tree.total()
         return total
@@ -63,10 +70,36 @@ class RunningSum:
             while not self._over and (shot := self._tree.count) < workspace.geometry.count:
                 if shot in workspace.damaged or not workspace.path(shot).exists():
                     return
-                self._tree.take(workspace.part(shot))
+                self._tree.take(self._image(shot))
         except Exception:
             logger.info("images are summed when all shots are computed", exc_info=True)
             self._tree, self._over = TreeSum(), True
+
+    def _image(self, shot: int) -> PartialImage:
+        """Return the image of a finished shot, as it was written just now or from its file, which must be whole."""
+        if (near := self._near.pop(shot, None)) is None:
+            return self._workspace.part(shot)
+        self._workspace.sound(shot)
+        return near
+
+    def _images(self, chosen: set[int], failed: dict[int, str]) -> Iterator[PartialImage | None]:
+        """Return the images that are left, some of them read ahead by other threads; None where one is not summed."""
+        first, count = self._tree.count, self._workspace.geometry.count
+        coming: deque[ThreadTask[PartialImage | None] | None] = deque()
+        with closing(Workers(READERS, "forebay-stack")) as readers:
+            for shot in range(first, count):
+                coming.append(readers.submit(self._image_or_none, shot, failed) if shot in chosen else None)
+                while len(coming) > READERS or (coming and shot == count - 1):
+                    image = coming.popleft()
+                    yield None if image is None else image.result()
+
+    def _image_or_none(self, shot: int, failed: dict[int, str]) -> PartialImage | None:
+        """Return the image of a shot; add it to `failed` where it was damaged since this run began."""
+        try:
+            return self._image(shot)
+        except CorruptionError as error:
+            failed[shot] = str(error)
+            return None
 
     def _end(self) -> None:
         self._over = True
@@ -76,33 +109,11 @@ class RunningSum:
 def room_for_sums(workspace: Workspace) -> bool:
     """Tell whether the plan for all shots leaves room for sums, beside what is read ahead and written behind.
 
-    Sums cover the whole model at most, and are one more than the tree is high while two are added.
+    Sums cover the whole model at most, and are one more than the tree is high while some are added. One image waits.
     """
     plan, geometry = workspace.plan(), workspace.geometry
     if plan is None:
         return False
-    sums = geometry.count.bit_length() + 2
+    sums = geometry.count.bit_length() + 3
     nbytes = BYTES * 2 * sums * math.prod(workspace.described.grid.shape)
     return leaves(plan, "host", nbytes + held_beside(workspace))
-
-
-def _images(
-    workspace: Workspace, first: int, chosen: set[int], failed: dict[int, str]
-) -> Iterator[PartialImage | None]:
-    """Read the images of shots in their order, some of them ahead by other threads; None where one is not summed."""
-    coming: deque[ThreadTask[PartialImage | None] | None] = deque()
-    with closing(Workers(READERS, "forebay-stack")) as readers:
-        for shot in range(first, workspace.geometry.count):
-            coming.append(readers.submit(_image_of, workspace, shot, failed) if shot in chosen else None)
-            while len(coming) > READERS or (coming and shot == workspace.geometry.count - 1):
-                image = coming.popleft()
-                yield None if image is None else image.result()
-
-
-def _image_of(workspace: Workspace, shot: int, failed: dict[int, str]) -> PartialImage | None:
-    """Read the image of a shot; add it to `failed` where it was damaged since this run began."""
-    try:
-        return workspace.part(shot)
-    except CorruptionError as error:
-        failed[shot] = str(error)
-        return None

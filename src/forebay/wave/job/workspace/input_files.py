@@ -81,3 +81,9 @@ def _mark(path: Path) -> Mark:
 
 def _below(folder: Path) -> list[Path]:
     return [file for file in sorted(folder.rglob("*")) if file.is_file()]
+
+
+def state_of(path: Path) -> tuple[int, ...]:
+    """Return what is another one after whatever is done to a file."""
+    about = path.stat()
+    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns

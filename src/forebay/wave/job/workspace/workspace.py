@@ -52,6 +52,7 @@ from forebay.wave.files.seal import (
 )
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.workspace.description import Description, read_description
+from forebay.wave.job.workspace.input_files import state_of
 from forebay.wave.job.workspace.shot_progress import forget, hand_on, progress_of, rescue
 from forebay.wave.job.workspace.shot_work import MIGRATION, ShotWork
 from forebay.wave.job.workspace.told import ToldShot, ToldTimeline
@@ -120,7 +121,7 @@ class Workspace:
         path = self.root / name
         check_regular(path)
         try:
-            now = _state_of(path)
+            now = state_of(path)
             if self.run and _SEEN.get((self.run, path)) == now:
                 return now
             found, changed = checksum_of_file(path), path.stat().st_ctime
@@ -143,7 +144,7 @@ class Workspace:
         path, checked = self.root / name, self._checked(name)
         stored = load_array(path)
         values = np.array(stored if box is None else stored[box], order="C")
-        if _state_of(path) != checked:
+        if state_of(path) != checked:
             raise damaged(path, "it was changed while it was read")
         return values
 
@@ -212,14 +213,17 @@ class Workspace:
 
     def arrays(self, shot: int, *names: str) -> list[NDArray[Any]]:
         """Read arrays of a finished shot."""
-        open_archive(self.path(shot), **self._seal_of(shot))
-        return arrays_in(self.path(shot), *names)
+        return arrays_in(self.sound(shot), *names)
+
+    def sound(self, shot: int) -> Path:
+        """Return the file of a finished shot; refuse one that is damaged."""
+        open_archive(path := self.path(shot), **self._seal_of(shot))
+        return path
 
     def part(self, shot: int) -> PartialImage:
         """Read the image of a finished shot."""
-        path = self.path(shot)
         image, illumination = self.arrays(shot, "image", "illumination")
-        box = self.boxes[shot]
+        path, box = self.path(shot), self.boxes[shot]
         shape = tuple(side.stop - side.start for side in box)
         for values in (image, illumination):
             if values.shape != shape or values.dtype != np.float32:
@@ -252,8 +256,8 @@ class Workspace:
     def keep(self, shot: int, arrays: Mapping[str, NDArray[Any]], summary: dict[str, Any]) -> None:
         """Write a finished shot, whole or not at all, for the run to take."""
         with self.draft(self._draft_of(shot).name) as path:
+            encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
             with path.open("wb") as file:
-                encoded = np.frombuffer(json.dumps(summary).encode(), np.uint8)
                 np.savez(file, **arrays, summary=encoded)  # type: ignore[arg-type]
             seal_archive(path, **self._seal_of(shot), run=self.run)
 
@@ -331,20 +335,13 @@ class Workspace:
 
     def take_failure(self, shot: int) -> None:
         """Take over what a worker of this run wrote about the failure of a shot, if it could."""
-        failure = self.path(shot).with_suffix(".error")
         with suppress(FileNotFoundError):
-            self._draft_of(shot).with_suffix(".error").replace(failure)
+            self._draft_of(shot).with_suffix(".error").replace(self.path(shot).with_suffix(".error"))
 
     def sweep(self) -> None:
         """Remove what dead processes left behind."""
-        folders = [self.root, *(self.root / name for name in FOLDERS)]
-        for folder in (*folders, *(path for path in (self.root / "shots").glob("*") if path.is_dir())):
+        below = [path for path in (self.root / "shots").glob("*") if path.is_dir()]
+        for folder in (self.root, *(self.root / name for name in FOLDERS), *below):
             remove_unfinished(folder)
         for path in [entry for entry in self.root.glob("run-*") if RUN.fullmatch(entry.name)]:
             self._discard(path)
-
-
-def _state_of(path: Path) -> tuple[int, ...]:
-    """Return what is another one after whatever is done to a file."""
-    about = path.stat()
-    return about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns, about.st_ctime_ns
