@@ -51,6 +51,17 @@ def test_who_is_interrupted_leaves_the_old_one_whole(tmp_path, monkeypatch, fold
     assert [entry.name for entry in tmp_path.iterdir()] == ["image"] and read(path, folder) == "new"
 
 
+@pytest.mark.parametrize("folder", [False, True])
+def test_it_is_brought_to_the_disk_unless_its_caller_does_that(tmp_path, monkeypatch, folder):
+    synced = []
+    monkeypatch.setattr(files, "sync", synced.append)
+    for asked in (False, True):
+        with whole(tmp_path / "image", folder=folder, synced=asked) as unfinished:
+            write(unfinished, folder, f"synced: {asked}")
+        assert read(tmp_path / "image", folder) == f"synced: {asked}"
+        assert bool(synced) == asked and (tmp_path in synced) == asked
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, PermissionError])
 def test_between_two_renames_the_old_folder_comes_back(tmp_path, monkeypatch, error):
     path, rename = tmp_path / "image", os.replace

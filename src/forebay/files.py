@@ -29,7 +29,7 @@ def text_of(path: Path, most: int = 2**27) -> str:
 
 
 @contextmanager
-def whole(path: Path, *, folder: bool = False, private: bool = True) -> Iterator[Path]:
+def whole(path: Path, *, folder: bool = False, private: bool = True, synced: bool = True) -> Iterator[Path]:
     """Yield another name for a file or folder until it is whole: a process that dies before leaves the old one.
 
     What was written under that name is brought to the disk and then renamed. Where the system cannot exchange folders
@@ -43,6 +43,9 @@ def whole(path: Path, *, folder: bool = False, private: bool = True) -> Iterator
         Whether a folder is written.
     private
         Whether nobody else may read it, or the process's umask decides that, as for results that a user has named.
+    synced
+        Whether it is brought to the disk. Else whoever asks does that, and can tell it from what a machine that fails
+        before has left of it.
     """
     if not folder and path.is_dir() and not path.is_symlink():
         raise IsADirectoryError(
@@ -55,13 +58,14 @@ def whole(path: Path, *, folder: bool = False, private: bool = True) -> Iterator
         os.close(os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600 if private else 0o666))
     try:
         yield unfinished
-        for entry in (*unfinished.rglob("*"), unfinished) if folder else (unfinished,):
+        for entry in () if not synced else (*unfinished.rglob("*"), unfinished) if folder else (unfinished,):
             sync(entry)
         if folder and path.is_dir():
             _replace_folder(unfinished, path)
         else:
             os.replace(unfinished, path)
-        sync(path.parent)
+        if synced:
+            sync(path.parent)
         remove(unfinished)  # the old folder, where they were exchanged
     except BaseException:
         with suppress(OSError):

@@ -49,6 +49,9 @@ class Space:
     def plan(self):
         return self.made
 
+    def settled(self):
+        self.happen("settled", None)
+
     def take(self, shot):
         self.happen("take", shot)
 
@@ -116,6 +119,19 @@ def done(monkeypatch):
         return shots_here(space, list(todo), space)
 
     return done
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_nothing_is_written_before_the_inputs_are_on_the_disk(done, most):
+    space = Space(most)
+    assert done(space, range(3)) == {}
+    met = [what for what, _ in space.of("settled", "write", "take")]
+    assert met[0] == "settled" and "write" in met
+    space = Space(most)
+    space.fails = {("settled", None): [OSError("no room left")]}
+    with pytest.raises(OSError, match="no room left"):
+        done(space, range(3))
+    assert not space.of("write", "take")
 
 
 class TestOfBatches:
@@ -193,7 +209,9 @@ class TestOfOneByOne:
         space = Space()
         space.two = False
         done(space, range(3))
-        assert space.happened == [(what, shot) for shot in range(3) for what in ("compute", "write", "take")]
+        assert space.of("compute", "write", "take") == [
+            (what, shot) for shot in range(3) for what in ("compute", "write", "take")
+        ]
 
     def test_steps_and_seconds_are_told(self, done):
         space = Space()

@@ -171,7 +171,9 @@ class TestOfWhatIsSaid:
             ran.append(about)
             found[0] = SimpleNamespace(explain=lambda: ["as it is"])
 
-        space = SimpleNamespace(root=tmp_path, run="token", geometry=SimpleNamespace(outwards=lambda: order))
+        space = SimpleNamespace(
+            root=tmp_path, run="token", geometry=SimpleNamespace(outwards=lambda: order), settled=lambda: None
+        )
         monkeypatch.setattr(run, "run_pilot", ran_here)
         monkeypatch.setattr(run, "pilot_of", lambda workspace: found[0])
         monkeypatch.setattr(run, "take_pilot", lambda workspace: ran.append("taken"))

@@ -2,13 +2,14 @@
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from rich.console import Console
 
 from forebay.cuda.available import gpu_count
 from forebay.report.console import say
+from forebay.tasks import Workers
 from forebay.tier.capacity import host_capacity
 from forebay.units import Budget
 from forebay.wave.advice import WaveWarning
@@ -57,8 +58,12 @@ def begun(
 
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
+        apart = job.command == "rtm" and not job.run.workers and not job.run.scheduler  # no other process takes shots
+        disk = opened.enter_context(closing(Workers(1, "forebay-disk"))) if apart else None
         with console.status("preparing the model"), woken(job, gpus):
-            workspace = opened.enter_context(prepare(job, gpus, damage.append, ended).running())
+            prepared = prepare(job, gpus, damage.append, ended, disk)
+            opened.callback(prepared.settled)  # whatever else is done
+            workspace = opened.enter_context(prepared.running())
             ended("inputs")
         described = workspace.described
         shots, samples = workspace.geometry, len(workspace.wavelet) - described.lead

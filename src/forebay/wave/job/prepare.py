@@ -1,6 +1,6 @@
 """Preparing a job: everything is read, checked and written down before the first shot."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
-from forebay.files import FULL, remove, whole
+from forebay.files import FULL, remove, sync, whole
 from forebay.processors import processors
-from forebay.tasks import at_once
+from forebay.tasks import Workers, at_once
 from forebay.wave.files.chunked import checksum_with
 from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
@@ -40,11 +40,15 @@ def prepare(
     gpus: int = 0,
     tell: Callable[[str], None] = lambda damage: None,
     ended: Callable[[str], None] = lambda phase: None,
+    thread: Workers | None = None,
 ) -> Workspace:
     """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
 
     What is damaged is told. Model, geometry, wavelet and description are made again. Damaged shots stay where they are
     until another file takes their place, so that a repair that is killed can go on.
+
+    Of a new job, a thread may bring to the disk what was written, while its first shots are computed: none is taken
+    before. A machine that fails meanwhile leaves nothing that is not made again: every file is sealed.
 
     Parameters
     ----------
@@ -56,6 +60,8 @@ def prepare(
         Hears of what is damaged, and what becomes of it.
     ended
         Hears when the model is made.
+    thread
+        Brings the files of a new job to the disk; without one they are there when this returns.
     """
     check_tools(job)
     root, device = job.output.directory, device_of(job, gpus)
@@ -69,11 +75,15 @@ def prepare(
     workspace.sweep()  # first of all, so that nobody of a dead run takes part any more
     for sentence in damage.values():
         tell(f"{sentence}: it is made again")
+    later = thread if described is None and not damage else None
     if described is None or damage:
-        described = _write_inputs(job, device, marks, ended)
+        described = _write_inputs(job, device, marks, ended, synced=later is None)
     check_unchanged(files_of(job), marks)
-    with _room_in(root), whole(root / "job.json") as path:  # where files lie and shots are computed may have changed
+    # Where files lie and shots are computed may have changed.
+    with _room_in(root), whole(root / "job.json", synced=later is None) as path:
         path.write_text(replace(described, job=job, marks=marks).to_json())
+    if later is not None:
+        workspace = replace(workspace, settled=later.submit(_sync, root, [*described.inputs, "job.json"]).result)
     (root / "shots").mkdir(mode=0o700, exist_ok=True)
     for path, sentence in damaged_plan(workspace).items():
         tell(f"{sentence}: {REMADE[path.name]}")
@@ -86,7 +96,18 @@ def prepare(
     return workspace
 
 
-def _write_inputs(job: Job, device: str, marks: dict[str, Mark], ended: Callable[[str], None]) -> Description:
+def _sync(root: Path, names: Sequence[str]) -> None:
+    """Bring files of a job to the disk, and then their names."""
+    paths = [root / name for name in names]
+    with _room_in(root):
+        at_once([partial(sync, path) for path in paths], processors(), "forebay-disk")
+        for folder in {path.parent for path in paths}:
+            sync(folder)
+
+
+def _write_inputs(
+    job: Job, device: str, marks: dict[str, Mark], ended: Callable[[str], None], *, synced: bool
+) -> Description:
     """Read or make model, geometry and wavelet, check and write them, and say what follows."""
     root = job.output.directory
     ours = [(root / name).resolve() for name in written()]
@@ -123,10 +144,12 @@ def _write_inputs(job: Job, device: str, marks: dict[str, Mark], ended: Callable
         marks=marks,
     )
     _refuse_others(root, described.identity)
-    return replace(described, inputs=_replaced_inputs(root, arrays, geometry))
+    return replace(described, inputs=_replaced_inputs(root, arrays, geometry, synced=synced))
 
 
-def _replaced_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geometry) -> dict[str, str]:
+def _replaced_inputs(
+    root: Path, arrays: dict[str, NDArray[Any]], geometry: Geometry, *, synced: bool
+) -> dict[str, str]:
     """Write the inputs of a job, all at a time, and return the checksum of each.
 
     Those of another job are removed, with what it said of shots that failed.
@@ -138,7 +161,7 @@ def _replaced_inputs(root: Path, arrays: dict[str, NDArray[Any]], geometry: Geom
     names, checksums = sorted(writers), dict[str, str]()
 
     def write(name: str) -> None:
-        with whole(root / name) as path, path.open("wb") as file:
+        with whole(root / name, synced=synced) as path, path.open("wb") as file:
             writers[name](file)
         checksums[name] = checksum_of_file(root / name)
 

@@ -132,6 +132,7 @@ def _survey(job: Job, console: Console, repair: bool) -> Survey:
 
 def _lead(workspace: Workspace, client: Any, console: Console) -> None:
     """Have the pilot find the bound for all shots, unless an earlier run has."""
+    workspace.settled()
     if pilot_of(workspace) is None or not (workspace.root / "pilot.npz").exists():
         order = workspace.geometry.outwards()
         which = f"shot {order[0]}" + (f", and then shot {order[-1]}" if len(order) > 1 else "")

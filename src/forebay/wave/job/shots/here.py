@@ -102,6 +102,7 @@ class _Shots:
                 left += batch
                 self.bars.failed(shots[0], f"with {count - 1} others: {type(error).__name__}: {error}", again=True)
                 continue
+            self.workspace.settled()
             for attempt, shot in zip(batch, computed, strict=True):
                 try:
                     self._finish(attempt, _write(self.workspace, [shot]))
@@ -117,6 +118,7 @@ class _Shots:
                 if coming.shot not in self.ahead:
                     self.ahead[coming.shot] = reader.submit(self._read, coming.shot)
             computed = self._compute(attempt)
+            self.workspace.settled()
             self.workspace.take_plan()  # which the next one needs, while this one is written
             self._settle()
             if computed:

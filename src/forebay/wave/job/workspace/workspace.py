@@ -22,7 +22,7 @@ finds nothing to rename any more, and nowhere to write.
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -82,6 +82,8 @@ class Workspace:
     """what is done with its shots"""
     damaged: set[int] = field(default_factory=set, compare=False)
     """the shots whose files wait to be replaced"""
+    settled: Callable[[], None] = field(default=lambda: None, compare=False)
+    """Waits until its inputs are on the disk: no shot is written before. Raises what went wrong with that."""
 
     @cached_property
     def described(self) -> Description:
