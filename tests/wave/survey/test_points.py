@@ -5,6 +5,7 @@ import pytest
 
 from forebay.wave import Grid, Resampler, highest_frequency, ricker
 from forebay.wave.kernels.points import gather, scatter
+from forebay.wave.survey import points as survey_points
 from forebay.wave.survey.points import locate
 
 HALO = 4
@@ -108,3 +109,28 @@ def test_the_band_of_a_wavelet():
     assert highest_frequency(ricker(20.0, 0.001, 800), 0.001) == pytest.approx(55.2, rel=0.02)
     assert highest_frequency(np.stack([ricker(5.0, 0.001, 800), ricker(20.0, 0.001, 800)], 1), 0.001) > 45
     assert highest_frequency(np.zeros(100), 0.001) == 0
+
+
+def test_points_that_were_found_last_are_not_looked_for_again(monkeypatch):
+    monkeypatch.setattr(survey_points, "_LOCATED", {})
+    looked, real = [], survey_points._located
+    monkeypatch.setattr(survey_points, "_located", lambda *asked: looked.append(asked) or real(*asked))
+    grids = [Grid((20, 24), spacing=2.0, origin=float(start), absorb=6) for start in range(survey_points.KEPT)]
+    places = np.array([[10.0, 20.0], [12.5, 21.0]])
+    first = [locate(places, grid, HALO) for grid in grids]
+    assert all(locate(places.copy(), grid, HALO) is points for grid, points in zip(grids, first, strict=True))
+    assert len(looked) == len(grids)
+    others = [
+        (places + 1, grids[0], HALO, {}),
+        (places, grids[0], HALO + 1, {}),
+        (places, Grid((20, 24), 2.0), HALO, {}),
+    ]
+    others += [(places, grids[0], HALO, {"offset": (0.5, 0.0)}), (places, grids[0], HALO, {"mirrored": False})]
+    for number, (*asked, options) in enumerate(others, len(grids) + 1):
+        points = locate(*asked, **options)
+        assert len(looked) == number and len(survey_points._LOCATED) == survey_points.KEPT
+        again = real(*looked[-1])
+        assert all((value == getattr(again, name)).all() for name, value in vars(points).items())
+    assert locate(places, grids[0], HALO) is not first[0]  # the one that was kept longest makes room
+    monkeypatch.setattr(survey_points, "LARGEST", 0)
+    assert locate(places - 1, grids[1], HALO) is not locate(places - 1, grids[1], HALO)

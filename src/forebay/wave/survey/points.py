@@ -9,6 +9,7 @@ both run in parallel with sums in a fixed order.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,8 @@ BELOW = 6
 """Rows below a free surface that take part where a field is not mirrored there."""
 ON_GRID = 1e-6
 """Spacings from a grid point within which a position is taken to be on it."""
+KEPT, LARGEST = 8, 2**22
+"""How many points are kept, and the most bytes of each: to model a shot and to migrate it asks for the same."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +56,36 @@ class Points:
         return Points(*(put(getattr(self, field.name)) for field in fields(self)))
 
 
+_LOCATED: dict[tuple[Any, ...], Points] = {}
+_LOCK = Lock()
+
+
 def locate(
     positions: Any, grid: Grid, halo: int, *, offset: tuple[float, ...] | None = None, mirrored: bool = True
 ) -> Points:
     """Find the weights of positions, given as one row of coordinates each, in metres.
 
     The field's points lie `offset` spacings beyond those of the grid. At a free surface it is `mirrored` with its sign
-    changed, and is zero there; or it is not, and positions on the surface are as good as others.
+    changed, and is zero there; or it is not, and positions on the surface are as good as others. Those that were found
+    last are kept, and nobody changes them.
     """
     positions = checked_positions(positions, grid, mirrored=mirrored)
+    asked = positions.tobytes(), grid, halo, offset, mirrored
+    with _LOCK:
+        points = _LOCATED.get(asked)
+    if points is None:
+        points = _located(positions, grid, halo, offset, mirrored)
+        with _LOCK:
+            if sum(getattr(points, field.name).nbytes for field in fields(points)) <= LARGEST:
+                _LOCATED[asked] = points
+            while len(_LOCATED) > KEPT:
+                del _LOCATED[next(iter(_LOCATED))]
+    return points
+
+
+def _located(
+    positions: NDArray[np.float64], grid: Grid, halo: int, offset: tuple[float, ...] | None, mirrored: bool
+) -> Points:
     shape = grid.fields(halo)
     cells, weights = np.zeros((len(positions), 1), np.int64), np.ones((len(positions), 1))
     for axis in range(grid.ndim):
