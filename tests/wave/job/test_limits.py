@@ -164,7 +164,7 @@ def test_shots_longer_than_memory_are_refused_before_their_wavelet_is_made(monke
 
 @pytest.mark.parametrize(("code", "kind"), [(errno.ENOSPC, DiskFullError), (errno.EROFS, DiskError)])
 @pytest.mark.parametrize(
-    "writer", ["numpy.save", "numpy.savez", "forebay.wave.job.workspace.description.Description.to_json"]
+    "writer", ["forebay.files.sync", "os.replace", "forebay.wave.job.workspace.description.Description.to_json"]
 )
 def test_a_disk_that_does_not_take_the_inputs_of_a_job_is_named(code, kind, writer, monkeypatch, tmp_path):
     def refuse(*given, **named):

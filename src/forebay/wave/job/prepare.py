@@ -4,18 +4,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.checksums import checksum_of
 from forebay.errors import CorruptionError, DiskError, DiskFullError, WaveError
 from forebay.files import FULL, remove, sync, whole
 from forebay.processors import processors
 from forebay.tasks import Workers, at_once
 from forebay.wave.files.chunked import checksum_with
-from forebay.wave.files.seal import checksum_of_file, is_unsealed, open_archive
+from forebay.wave.files.npy import parts_of
+from forebay.wave.files.seal import is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of, maker
@@ -156,19 +159,24 @@ def _replaced_inputs(
     """
     for name in written():
         remove(root / name)
-    writers: dict[str, Callable[[Any], Any]] = {"geometry.npz": geometry.save}
-    writers |= {name: partial(np.save, arr=values) for name, values in arrays.items()}
-    names, checksums = sorted(writers), dict[str, str]()
+    parts = {name: parts_of(values) for name, values in arrays.items()}
+    with BytesIO() as file:
+        geometry.save(file)
+        parts["geometry.npz"] = [file.getvalue()]
+    names, checksums = sorted(parts), dict[str, str]()
 
     def write(name: str) -> None:
         with whole(root / name, synced=synced) as path, path.open("wb") as file:
-            writers[name](file)
-        checksums[name] = checksum_of_file(root / name)
+            file.writelines(parts[name])
+
+    def check(name: str) -> None:
+        checksums[name] = checksum_of(parts[name])
 
     with _room_in(root):
         for name in names:
             (root / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        at_once([partial(write, name) for name in names], processors(), "forebay-inputs")
+        calls = [partial(call, name) for call in (write, check) for name in names]
+        at_once(calls, processors(), "forebay-inputs")
     for path in (root / "shots").glob("*.error"):
         if path.stem.isdigit():
             path.unlink()
