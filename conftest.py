@@ -14,7 +14,7 @@ from tests.example_counts import ALL
 
 DEAR = set((Path(__file__).parent / "tests" / "dear.txt").read_text().splitlines()[1:])
 """Tests of the slow run."""
-MOST_CASES = 4
+MOST_CASES = 3
 """Of one test, in the fast run."""
 WHOLE = ("tests/test_docs.py", "tests/test_house.py", "tests/cli/test_bench.py")
 """Tests of which every case has to run: each is of a page, a rule or a benchmark."""

@@ -11,10 +11,10 @@ SHAPES = {"2-D": (31, 37), "3-D": (13, 15, 14)}
 CASES = [
     ("2-D", False, 8, np.float64, 1e-12),
     ("2-D", True, 8, np.float64, 1e-12),
-    ("3-D", True, 8, np.float64, 1e-12),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("3-D", True, 8, np.float64, 1e-12),
             ("3-D", False, 8, np.float64, 1e-12),
             ("2-D", True, 4, np.float64, 1e-12),
             ("3-D", True, 4, np.float64, 1e-12),

@@ -11,10 +11,10 @@ SHAPES = {"2-D": (31, 34), "3-D": (13, 15, 14)}
 CASES = [
     ("2-D", True, np.float64, 1e-12),
     ("2-D", True, np.float32, 1e-5),
-    ("3-D", True, np.float64, 1e-12),
     *(
         pytest.param(*case, marks=pytest.mark.slow)
         for case in (
+            ("3-D", True, np.float64, 1e-12),
             ("2-D", False, np.float64, 1e-12),
             ("2-D", False, np.float32, 1e-5),
             ("3-D", True, np.float32, 1e-5),
