@@ -47,9 +47,10 @@ class ThreadTask(Generic[T]):
             if self._over:
                 return
             self._begun = True
-        assert self._call is not None
+        call, self._call = self._call, None  # what it holds goes with it
+        assert call is not None
         try:
-            value = self._call()
+            value = call()
         except BaseException as error:
             self.set_exception(error)
             self = None  # type: ignore[assignment]  # the frames of the error would hold it, and it holds the error

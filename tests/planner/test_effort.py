@@ -39,6 +39,14 @@ def test_little_is_made_and_simulated_where_a_device_waits_for_its_host():
     assert simulated < 20 * 3 * 500
 
 
+@pytest.mark.parametrize(("slots", "made"), [((161, 100), 0), ((150, 100), 1)])
+def test_nothing_on_levels_is_made_where_all_that_is_kept_stays_on_the_device(slots, made):
+    search = looked_through(161, slots, 5e-3)
+    assert min(len(search.made), 1) == made
+    if not made:
+        assert search.best.schedule.forward_steps == 161 and search.spent == 0
+
+
 @pytest.mark.parametrize("steps", [90, 300])
 def test_figures_of_short_loops_are_those_of_their_schedules(steps):
     work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (3.0,), (3.0,))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from forebay.planner.choose import Setting, extrapolate, operations_of, predict
 from forebay.planner.costs import HostCost
-from forebay.planner.search.bounds import least_seconds, unmoved
+from forebay.planner.search.bounds import least_of_all, least_seconds, unmoved
 from forebay.planner.search.coarse import Coarse
 from forebay.planner.search.hierarchies import Recipe
 from forebay.planner.search.levels import bounds_of_levels
@@ -72,6 +72,7 @@ def test_time_is_never_below_the_bounds(problem):
     predicted = in_full(*problem).seconds * (1 + 1e-9)
     compute = schedule.forward_steps * work.forward + schedule.steps * work.backward
     assert compute <= predicted
+    assert least_of_all(work, schedule.steps) <= predicted
     assert unmoved(schedule, work, len(slots)).seconds <= predicted
     assert least_seconds(schedule, work, slots) <= predicted
     assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
@@ -91,12 +92,14 @@ def test_time_is_never_below_the_bounds_that_know_the_host(problem, host, first,
     schedule, slots, work = problem
     work = replace(work, host=host)
     predicted = in_full(schedule, slots, work).seconds * (1 + 1e-9)
+    steps, least = schedule.steps, least_of_all(work, schedule.steps)
+    assert least <= predicted
     assert unmoved(schedule, work, len(slots)).seconds <= predicted
     assert least_seconds(schedule, work, slots) <= predicted
     assert least_seconds(schedule, work, slots, Coarse(work, slots[0])) <= predicted
-    steps = schedule.steps
     levels = Hierarchical(steps, (Level(min(first, steps)), Level(min(saves, steps), price)))
     whole, coarse = (in_way(levels, slots, work).seconds * (1 + 1e-9) for in_way in (in_full, in_short))
+    assert least <= min(whole, coarse)
     for bounds in bounds_of_levels(levels, work, slots) if levels.peak_snapshots > slots[0] else ():
         assert max(bounds.moving, bounds.stalled) <= min(whole, coarse)
 

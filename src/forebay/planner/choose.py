@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
-from forebay.planner.search.bounds import least_seconds, unmoved
+from forebay.planner.search.bounds import least_of_all, least_seconds, unmoved
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, known, recipe_of, recipes
 from forebay.planner.search.levels import bounds_of_levels
@@ -294,7 +294,7 @@ def entered(
             steps = schedules["states"][0].steps
             if (work, slots[0]) not in listed:
                 listing = LISTING + steps**2 if steps <= SHORT_LOOP else LONG_LISTING
-                if search.spent + LISTED * listing > search.effort:
+                if search.spent + LISTED * listing > search.effort or least_of_all(work, steps) >= search.limit:
                     continue
                 search.spent += listing
                 room = max(sum(other.slots) for other in settings if (other.work, other.slots[0]) == (work, slots[0]))

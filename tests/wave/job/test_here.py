@@ -36,7 +36,7 @@ class Space:
             job=SimpleNamespace(run=SimpleNamespace(retries=retries)),
         )
         self.fails, self.happened, self.told, self.plans, self.two = {}, [], [], [], True
-        self.lock = threading.Lock()
+        self.lock, self.ahead = threading.Lock(), {}
 
     def happen(self, what, shot):
         with self.lock:

@@ -66,9 +66,11 @@ def test_a_gpu_is_woken_by_a_thread_while_the_model_is_made(tmp_path, monkeypatc
         ran.append((threading.current_thread().name, made.wait(LONG)))
 
     monkeypatch.setattr(waking, "wake", wake)
-    with woken(parse(ON_GPU, tmp_path), 1):
+    with woken(parse(ON_GPU, tmp_path), 1) as awake:
         assert begun.wait(LONG)
         made.set()
+        awake()
+        assert ran
     assert ran == [("forebay-wake-0", True)] and "forebay-wake-0" not in names_of_threads()
 
 

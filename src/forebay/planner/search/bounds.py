@@ -22,6 +22,17 @@ def unstalled(
     return work.host.beside(computed(work, steps, forward_steps, saves), asked)
 
 
+def least_of_all(work: Work, steps: int) -> float:
+    """Bound the seconds of every reversal of a loop from below, whatever its schedule.
+
+    Each state that is not saved is reached once more, by a forward step of its own. Both the computation and the host's
+    part are linear in how many are saved, so that the least of each is at one end.
+    """
+    ends = [(2 * steps - saves, saves) for saves in (0, steps)]
+    whole = min(computed(work, steps, *counts) for counts in ends)
+    return work.host.beside(whole, min(work.host.seconds(steps, *counts) for counts in ends))
+
+
 def unmoved(schedule: Schedule, work: Work, tiers: int) -> Prediction:
     """Return the exact prediction of a schedule whose snapshots all stay in the first tier."""
     saves, steps, forward_steps = schedule.saves, schedule.steps, schedule.forward_steps

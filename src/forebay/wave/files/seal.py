@@ -29,8 +29,8 @@ BEGIN = b'{"checksum": "'
 """How a seal begins."""
 LONGEST = 1024
 """Bytes of an archive's seal, at most."""
-CHUNK = 2**24
-"""Bytes that are read at a time."""
+CHUNK = 2**20
+"""Bytes that are read at a time: caches hold them."""
 
 
 def checksum_of_file(path: Path, hole: int | None = None) -> str:
@@ -38,17 +38,16 @@ def checksum_of_file(path: Path, hole: int | None = None) -> str:
     return checksum_of(_chunks(path, hole))
 
 
-def _chunks(path: Path, hole: int | None) -> Iterator[bytes]:
-    place = 0
-    with path.open("rb") as file:
-        while chunk := file.read(CHUNK):
-            if hole is not None and place - len(BLANK) < hole < place + len(chunk):
-                filled = bytearray(chunk)
-                low, high = max(hole - place, 0), min(hole + len(BLANK) - place, len(chunk))
-                filled[low:high] = BLANK[: high - low]
-                chunk = bytes(filled)
-            yield chunk
-            place += len(chunk)
+def _chunks(path: Path, hole: int | None) -> Iterator[memoryview]:
+    """Read a file piece by piece, each into the memory of the one before."""
+    place, room = 0, memoryview(bytearray(CHUNK))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(room):
+            if hole is not None and place - len(BLANK) < hole < place + count:
+                low, high = max(hole - place, 0), min(hole + len(BLANK) - place, count)
+                room[low:high] = BLANK[: high - low]
+            yield room[:count]
+            place += count
 
 
 def sealed_text(content: Mapping[str, Any], **whose: Any) -> str:

@@ -59,9 +59,9 @@ def begun(
             client = opened.enter_context(existing(job.run))
             gpus = client.gpus()
         apart = job.command == "rtm" and not job.run.workers and not job.run.scheduler  # no other process takes shots
-        disk = opened.enter_context(closing(Workers(1, "forebay-disk"))) if apart else None
-        with console.status("preparing the model"), woken(job, gpus):
-            prepared = prepare(job, gpus, damage.append, ended, disk)
+        with console.status("preparing the model"), woken(job, gpus) as awake:
+            beside = opened.enter_context(closing(Workers(2, "forebay-first", awake))) if apart else None
+            prepared = prepare(job, gpus, damage.append, ended, beside)
             opened.callback(prepared.settled)  # whatever else is done
             workspace = opened.enter_context(prepared.running())
             ended("inputs")

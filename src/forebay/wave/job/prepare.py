@@ -1,6 +1,6 @@
 """Preparing a job: everything is read, checked and written down before the first shot."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from forebay.wave.files.seal import is_unsealed, open_archive
 from forebay.wave.job.checks import check_directory, checked_inputs
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of, maker
+from forebay.wave.job.shots.first import Unwritten, begin_first
 from forebay.wave.job.verify import damaged_plan, damaged_shots, described_in, no_folder, stray_files
 from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import Description, frozen, written
@@ -43,7 +44,7 @@ def prepare(
     gpus: int = 0,
     tell: Callable[[str], None] = lambda damage: None,
     ended: Callable[[str], None] = lambda phase: None,
-    thread: Workers | None = None,
+    threads: Workers | None = None,
 ) -> Workspace:
     """Make a job's directory, or find it as an earlier run left it; refuse one that belongs to another job.
 
@@ -51,7 +52,8 @@ def prepare(
     until another file takes their place, so that a repair that is killed can go on.
 
     Of a new job, a thread may bring to the disk what was written, while its first shots are computed: none is taken
-    before. A machine that fails meanwhile leaves nothing that is not made again: every file is sealed.
+    before. A machine that fails meanwhile leaves nothing that is not made again: every file is sealed. Another one may
+    model the data of the first shot while all is written, see `begin_first`.
 
     Parameters
     ----------
@@ -63,8 +65,8 @@ def prepare(
         Hears of what is damaged, and what becomes of it.
     ended
         Hears when the model is made.
-    thread
-        Brings the files of a new job to the disk; without one they are there when this returns.
+    threads
+        Do both; without them all is on the disk when this returns.
     """
     check_tools(job)
     root, device = job.output.directory, device_of(job, gpus)
@@ -78,9 +80,9 @@ def prepare(
     workspace.sweep()  # first of all, so that nobody of a dead run takes part any more
     for sentence in damage.values():
         tell(f"{sentence}: it is made again")
-    later = thread if described is None and not damage else None
+    later = threads if described is None and not damage else None
     if described is None or damage:
-        described = _write_inputs(job, device, marks, ended, synced=later is None)
+        described = _write_inputs(workspace, job, device, marks, ended, later)
     check_unchanged(files_of(job), marks)
     # Where files lie and shots are computed may have changed.
     with _room_in(root), whole(root / "job.json", synced=later is None) as path:
@@ -109,10 +111,15 @@ def _sync(root: Path, names: Sequence[str]) -> None:
 
 
 def _write_inputs(
-    job: Job, device: str, marks: dict[str, Mark], ended: Callable[[str], None], *, synced: bool
+    workspace: Workspace,
+    job: Job,
+    device: str,
+    marks: dict[str, Mark],
+    ended: Callable[[str], None],
+    later: Workers | None,
 ) -> Description:
-    """Read or make model, geometry and wavelet, check and write them, and say what follows."""
-    root = job.output.directory
+    """Read or make model, geometry and wavelet, check and write them, and say what follows; begin the first shot."""
+    root = workspace.root
     ours = [(root / name).resolve() for name in written()]
     if taken := [path for path in files_of(job) if path.resolve() in ours]:
         raise WaveError(f"output.directory: {taken[0]} would be overwritten there: choose another one")
@@ -122,16 +129,6 @@ def _write_inputs(
     ended("model")
     check_unchanged(files_of(job), marks)
     grid, sampling, geometry = inputs.grid, inputs.acquisition.dt, inputs.acquisition.geometry
-    arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
-    for medium, fields in inputs.media.items():
-        arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
-    everything = arrays | vars(geometry)
-    checksums = dict.fromkeys(sorted(everything), "")
-
-    def check(name: str) -> None:
-        checksums[name] = checksum_with(np.asarray(everything[name]), name)
-
-    at_once([partial(check, name) for name in checksums], processors(), "forebay-inputs")
     described = Description(
         job=job,
         frozen=parameters,
@@ -143,11 +140,28 @@ def _write_inputs(
         device=device,
         notes=inputs.notes,
         inputs={},
-        contents="".join(checksums.values()),
+        contents="",
         marks=marks,
     )
+    if later is not None:
+        workspace.ahead.update(begin_first(Unwritten(root, says=described, made=inputs), later))
+    arrays: dict[str, NDArray[Any]] = {"wavelet.npy": inputs.wavelet.values}
+    for medium, fields in inputs.media.items():
+        arrays |= {f"{medium}/{name}.npy": values for name, values in fields.items()}
+    described = replace(described, contents=_contents_of(arrays | vars(geometry)))
     _refuse_others(root, described.identity)
-    return replace(described, inputs=_replaced_inputs(root, arrays, geometry, synced=synced))
+    return replace(described, inputs=_replaced_inputs(root, arrays, geometry, synced=later is None))
+
+
+def _contents_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return a checksum of arrays and their names, however they are written."""
+    checksums = dict.fromkeys(sorted(arrays), "")
+
+    def check(name: str) -> None:
+        checksums[name] = checksum_with(np.asarray(arrays[name]), name)
+
+    at_once([partial(check, name) for name in checksums], processors(), "forebay-inputs")
+    return "".join(checksums.values())
 
 
 def _replaced_inputs(

@@ -73,7 +73,7 @@ class _Shots:
         self.workspace, self.bars, self.taken, self.kind = workspace, bars, taken, kind_of(workspace.work)
         self.stream, self.first = (stream_apart(workspace.described.device, first=first) for first in (False, True))
         self.waiting = deque(Attempt(shot, workspace.described.job.run.retries) for shot in todo)
-        self.ahead: dict[int, ThreadTask[Any]] = {}
+        self.ahead = workspace.ahead
         """what is read of shots to come"""
         self.behind: tuple[Attempt, ThreadTask[Written]] | None = None
         """the shot that is written"""

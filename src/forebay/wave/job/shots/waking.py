@@ -4,7 +4,7 @@ Of kernels those alone that serve any shape: others would be compiled for anothe
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
 
@@ -33,18 +33,19 @@ logger = logging.getLogger("forebay.wave")
 
 
 @contextmanager
-def woken(job: Job, gpus: int) -> Iterator[None]:
+def woken(job: Job, gpus: int) -> Iterator[Callable[[], object]]:
     """Have a thread wake the GPU, where a new job's shots are computed on one by this process, and wait for it.
 
-    What goes wrong there goes wrong in the first shot again, which tells it.
+    Yield what waits for it meanwhile: other threads would compile the same kernels. What goes wrong there goes wrong in
+    the first shot again, which tells it.
     """
     begun = (job.output.directory / "job.json").exists()  # its model is there, and perhaps all of its shots
     if begun or job.run.workers or job.run.scheduler or not _on_gpu(job, gpus):
-        yield
+        yield lambda: None
         return
     with closing(Workers(1, "forebay-wake")) as thread:
         waking = thread.submit(wake, job)
-        yield
+        yield waking.exception
         if (error := waking.exception()) is not None:
             logger.info("the GPU was not woken ahead of the first shot", exc_info=error)
 

@@ -37,6 +37,7 @@ from forebay.errors import CorruptionError, ForebayError, WaveError
 from forebay.files import remove, remove_unfinished, sync, unfinished_name, whole
 from forebay.metrics import Metrics, Span
 from forebay.planner import Plan
+from forebay.tasks import ThreadTask
 from forebay.units import TIERS
 from forebay.wave.files.npy import load_array
 from forebay.wave.files.seal import (
@@ -84,6 +85,8 @@ class Workspace:
     """the shots whose files wait to be replaced"""
     settled: Callable[[], None] = field(default=lambda: None, compare=False)
     """Waits until its inputs are on the disk: no shot is written before. Raises what went wrong with that."""
+    ahead: dict[int, ThreadTask[Any]] = field(default_factory=dict, compare=False)
+    """What a run has read of shots to come, or is reading."""
 
     @cached_property
     def described(self) -> Description:
@@ -163,11 +166,9 @@ class Workspace:
     def timeline(self) -> tuple[int, list[Span]] | None:
         """Return the shot that made the plan, and what it did when."""
         path = self.root / "timeline.json"
-        told = open_told(path, ToldTimeline, file="timeline", job=self.identity)
-        if told is None:
+        if (told := open_told(path, ToldTimeline, file="timeline", job=self.identity)) is None:
             return None
-        links = {int(span[0].split()[1]) for span in told.spans if " " in span[0]}
-        if max(links, default=0) >= self._tiers():
+        if max((int(span[0].split()[1]) for span in told.spans if " " in span[0]), default=0) >= self._tiers():
             raise damaged(path, "it tells of tiers that the plan has not")
         return told.shot, [Span(*span) for span in told.spans]
 
@@ -313,7 +314,7 @@ class Workspace:
     def doing(self, work: ShotWork) -> "Workspace":
         """Return the same with other work on its shots."""
         (self.root / "shots" / work.name).mkdir(mode=0o700, exist_ok=True)
-        return replace(self, work=work, damaged=set())
+        return replace(self, work=work, damaged=set(), ahead={})
 
     def take(self, shot: int) -> None:
         """Take over a shot, and its plan, that a worker of this run wrote; once another run has begun, nothing."""
