@@ -10,6 +10,9 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.job.shots import attempt, here
 from forebay.wave.job.shots.here import shots_here
 
+LONG = 60.0
+"""Seconds after which what never comes is not waited for any more."""
+
 
 class Computed:
     """A shot that is computed, whose writing may fail."""
@@ -128,10 +131,28 @@ def test_nothing_is_written_before_the_inputs_are_on_the_disk(done, most):
     met = [what for what, _ in space.of("settled", "write", "take")]
     assert met[0] == "settled" and "write" in met
     space = Space(most)
-    space.fails = {("settled", None): [OSError("no room left")]}
+    space.fails = {("settled", None): [OSError("no room left") for _ in range(5)]}
     with pytest.raises(OSError, match="no room left"):
         done(space, range(3))
-    assert not space.of("write", "take")
+    assert not space.of("write", "take") and ("compute", 2) not in space.happened
+
+
+def test_the_next_shot_does_not_wait_for_inputs_on_their_way_to_the_disk(done):
+    space, next_one = Space(), threading.Event()
+    real = space.compute
+
+    def compute(workspace, number, *about):
+        if number == 1:
+            next_one.set()
+        return real(workspace, number, *about)
+
+    def settled():
+        assert next_one.wait(LONG)
+        space.happen("settled", None)
+
+    space.compute, space.settled = compute, settled
+    assert done(space, range(3)) == {}
+    assert [what for what, _ in space.of("settled", "write", "take")][:3] == ["settled", "write", "take"]
 
 
 class TestOfBatches:

@@ -118,7 +118,6 @@ class _Shots:
                 if coming.shot not in self.ahead:
                     self.ahead[coming.shot] = reader.submit(self._read, coming.shot)
             computed = self._compute(attempt)
-            self.workspace.settled()
             self.workspace.take_plan()  # which the next one needs, while this one is written
             self._settle()
             if computed:
@@ -127,7 +126,8 @@ class _Shots:
                 self._settle()
 
     def _write(self, computed: list[ComputedShot]) -> Written:
-        """Write a shot, which a GPU may have."""
+        """Write a shot, which a GPU may have, once the inputs are on the disk."""
+        self.workspace.settled()
         with self.stream():
             return _write(self.workspace, computed)
 
@@ -159,6 +159,8 @@ class _Shots:
         """Wait until the shot behind is written, and show it."""
         if self.behind is None:
             return
+        if self.behind[1].exception() is not None:
+            self.workspace.settled()  # else no shot can be written
         (attempt, written), self.behind = self.behind, None
         if (error := written.exception()) is not None:
             self._fail(attempt, error)
