@@ -53,6 +53,7 @@ def test_a_fitted_model_writes_a_page_about_its_blocks(tmp_path):
         and "recompute for all" in text
     )
     assert plan.explain().splitlines()[0].split(":")[0].replace("'", "&#x27;") in plan._repr_html_()
+    assert f"{len(plan.choices)} blocks" in repr(plan) and plan.names[0] in repr(plan) and len(repr(plan)) < 500
 
 
 def needs(kind):

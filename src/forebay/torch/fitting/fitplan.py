@@ -19,7 +19,7 @@ from forebay.planner.drawn.timeline import COLOURS
 from forebay.units import Budget, seconds_to_text, to_text
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FitPlan:
     """What a fitted model does with what its blocks save.
 
@@ -39,6 +39,11 @@ class FitPlan:
     """seconds of the iteration with this plan that was timed, forward and backward; once a plan stays, none is"""
     metrics: Metrics = field(default_factory=Metrics, compare=False)
     """what moved since `fit`, over all shapes"""
+
+    def __repr__(self) -> str:
+        chosen = ", ".join(f"{name} {count}" for name, count in Counter(self.names).items())
+        predicted = f"{seconds_to_text(self.seconds)} a step predicted, {to_text(self.foreseen.peak)} at most"
+        return f"FitPlan({len(self.picks)} blocks, {self.budget!r}: {chosen}; {predicted})"
 
     @property
     def seconds(self) -> float:
