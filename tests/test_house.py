@@ -180,21 +180,13 @@ def promises():
                 yield f"{file}:{node.lineno}: {node.value!r}"
 
 
-def dear_tests():
-    """Find names of dear tests that there are none of."""
-    for line in (SOURCE.parents[1] / "tests" / "dear.txt").read_text().splitlines()[1:]:
-        file, *_, name = line.split("::")
-        if not (SOURCE.parents[1] / file).exists() or f"def {name}(" not in (SOURCE.parents[1] / file).read_text():
-            yield line
-
-
 def lines_with(pattern):
     lines = [(file, number, line) for file, text in FILES.items() for number, line in enumerate(text.splitlines(), 1)]
     return [f"{file}:{number}: {line.strip()}" for file, number, line in lines if re.search(pattern, line)]
 
 
 RULES = [relative_imports, floors, circles, folders, lengths, benchmarks, class_names, attributes]
-RULES += [docstrings, alignments, promises, dear_tests]
+RULES += [docstrings, alignments, promises]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -43,6 +43,7 @@ print(json.dumps([peak - begun, limit, total, result.plan.budget.host, result.no
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="how much is free is known on Linux")
 def test_a_budget_above_the_limit_of_a_control_group_is_never_exceeded():
     totals = set()

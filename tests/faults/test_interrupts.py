@@ -57,6 +57,7 @@ print(runs)
 """
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_no_file_even_before_garbage_is_collected(tmp_path):
     assert number_told(SCRIPT, tmp_path, 1, 25) >= 25
 

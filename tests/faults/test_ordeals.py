@@ -76,6 +76,7 @@ def undergo(name, folder, count, seed=1):
     return json.loads(run.stdout), perf_counter() - begun
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize("name", [name for name, ordeal in ORDEALS.items() if ordeal.short])
 def test_nothing_is_lost_and_nothing_silently_wrong(name, tmp_path):

@@ -42,6 +42,7 @@ JOB = job_text(
 )
 
 
+@pytest.mark.slow
 def test_a_job_that_is_told_to_end_leaves_nothing_and_says_how_to_go_on(tmp_path):
     pytest.importorskip("matplotlib")
     (tmp_path / "job.toml").write_text(JOB)
