@@ -288,7 +288,6 @@ fb.reverse(forward, backward, (np.zeros(1000),), 1000, budget=budget, schedule="
 """
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_no_files_and_no_stuck_threads(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", INTERRUPTED, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "there\n"

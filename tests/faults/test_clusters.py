@@ -76,7 +76,6 @@ def shown():
     return seen
 
 
-@pytest.mark.slow
 def test_strangers_run_nothing_in_the_workers_of_a_job(tmp_path, monkeypatch):
     # Where others have handlers, as pytest has, Dask makes none.
     monkeypatch.setattr(logging.getLogger("distributed"), "handlers", [logging.StreamHandler(io.StringIO())])

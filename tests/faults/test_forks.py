@@ -86,7 +86,6 @@ def forked(directory, rounds):
     assert ended.returncode == 0 and not ended.stdout, ended.stdout + ended.stderr
 
 
-@pytest.mark.slow
 def test_forked_children_leave_cleanly_and_their_parent_goes_on(tmp_path):
     forked(tmp_path, 1)
 

@@ -57,7 +57,6 @@ def swapping(act, undo):
     return ended, thread
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", [0o1777, 0o777], ids=["sticky", "open"])
 @pytest.mark.parametrize("what", ["an old run's directory", "the directory itself"])
 def test_a_hundred_swaps_of_a_directory_for_a_link_delete_nothing(tmp_path, victim, file_system, mode, what):
@@ -149,7 +148,6 @@ print(held)
 """
 
 
-@pytest.mark.slow
 def test_no_kill_leaves_a_byte(tmp_path):
     assert number_told(KILLED, tmp_path, 1, 12) >= 4
 
