@@ -134,7 +134,6 @@ def test_progress_is_shown_from_where_it_was(every, tmp_path, monkeypatch):
     assert shown == [(coarse, coarse)]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["storeall", "revolve:6"])
 def test_the_turn_is_taken_once_whatever_comes_after_it(schedule, expected, tmp_path):
     loop, finals = Loop(), []
@@ -144,7 +143,6 @@ def test_the_turn_is_taken_once_whatever_comes_after_it(schedule, expected, tmp_
     assert len(finals) == 1 and loop.image.tobytes() == expected.tobytes()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("after", [1, 30, 59])
 def test_a_loop_that_memory_holds_is_run_forward_once(after, expected, tmp_path):
     loop, options = Loop(), {"schedule": "storeall", "codec": "lossless" if after == 30 else None}
@@ -266,7 +264,6 @@ def test_damaged_files_are_named_and_the_last_whole_progress_is_used(expected, t
     assert result.steps < 40
 
 
-@pytest.mark.slow
 def test_records_on_the_disk_are_not_run_again_but_damaged_ones_are(expected, tmp_path):
     for is_damaged in (False, True):
         loop, options = Loop(), {"schedule": "storeall"}
@@ -323,7 +320,6 @@ def test_what_the_callbacks_write_has_to_be_named(tmp_path):
         Loop().reverse(tmp_path, adjoint=None)
 
 
-@pytest.mark.slow
 def test_a_plan_from_before_decides_budget_and_costs(expected, tmp_path):
     loop = Loop()
     plan = fb.reverse(loop.forward, loop.backward, loop.state, STEPS, budget="1MB", costs=SLOW).plan
@@ -333,7 +329,6 @@ def test_a_plan_from_before_decides_budget_and_costs(expected, tmp_path):
     assert loop.image.tobytes() == expected.tobytes() and result.plan.budget == plan.budget
 
 
-@pytest.mark.slow
 def test_tensors_too(tmp_path):
     torch = pytest.importorskip("torch")
     image = torch.zeros(20, dtype=torch.bfloat16)

@@ -91,7 +91,6 @@ def test_what_is_not_interrupted_is_run_once_and_leaves_nothing(case, tmp_path):
     assert starts == sorted(starts)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.2, 0.7])
 @pytest.mark.parametrize("case", ["lossy segments", "whole", "disk"])
 def test_what_was_interrupted_goes_on_from_its_last_progress(case, share, tmp_path):
@@ -115,7 +114,6 @@ def test_what_was_interrupted_goes_on_from_its_last_progress(case, share, tmp_pa
     assert kept.count("progress") <= 2 and kept.count("manifest") <= 1
 
 
-@pytest.mark.slow
 def test_the_last_two_progresses_are_kept_and_a_damaged_one_is_not_used(tmp_path):
     survivor = Survivor()
     with pytest.raises(StoppedError):

@@ -185,7 +185,6 @@ def test_what_is_needed_last_is_moved_down_first(monkeypatch):
     assert spilled[:5] == sorted(spilled[:5]) and spilled[0] == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("without", all_waits())
 def test_wrong_once_any_one_wait_is_left_out(without, expected):
     def goes_wrong(configuration, filling, seed):

@@ -133,7 +133,6 @@ def test_what_is_still_being_moved_can_be_neither_read_nor_dropped(disk: Disk, m
     assert np.array_equal(out, data) and disk.used == 0
 
 
-@pytest.mark.slow
 def test_many_transfers_at_once_never_mix_snapshots(disk: Disk) -> None:
     choose = random.Random(1)
     steps: dict[int, NDArray[np.uint8]] = {}
@@ -453,7 +452,6 @@ def test_who_is_interrupted_as_it_is_made_leaves_no_file_open(tmp_path, monkeypa
     assert nothing_in(tmp_path) and held.traceback
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("moment", ["waiting for a transfer", "closing"])
 def test_ctrl_c_leaves_no_files_and_no_threads(tmp_path: Path, moment: str) -> None:
     script = f"""

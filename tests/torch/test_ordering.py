@@ -202,14 +202,12 @@ def goes_right(program, seed, without=None):
         release()
 
 
-@pytest.mark.slow
 def test_the_waits_are_those_known_here():
     LateMover.waits.clear()
     assert all(goes_right(program, seed=1) for program in PROGRAMS)
     assert sorted(LateMover.waits - {"link: copied"}) == WAITS  # that one times the link, and needs no order
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("without", WAITS)
 def test_wrong_once_any_one_wait_is_left_out(without):
     assert not all(goes_right(program, seed, without) for seed, program in itertools.product(range(4), PROGRAMS))

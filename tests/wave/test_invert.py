@@ -179,7 +179,6 @@ def resumed(shots, directory, until=None, **changed):
     return invert(shots[:2], inversion_setups.start(), misfit=misfit, **options), misfit.calls
 
 
-@pytest.mark.slow
 def test_it_goes_on_where_it_was_interrupted_with_the_same_bits(shots, tmp_path):
     whole, calls = resumed(shots, None)
     lost = 0
@@ -199,7 +198,6 @@ def test_it_goes_on_where_it_was_interrupted_with_the_same_bits(shots, tmp_path)
     ]
 
 
-@pytest.mark.slow
 def test_what_is_damaged_is_told_and_computed_again(shots, tmp_path):
     whole, _ = resumed(shots, tmp_path)
     path = tmp_path / "stage-1.npz"

@@ -82,7 +82,6 @@ WAITS = [
 """The names of the waits that the pool makes."""
 
 
-@pytest.mark.slow
 def test_the_waits_are_those_known_here():
     found = set()
     with warnings.catch_warnings():

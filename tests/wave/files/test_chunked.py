@@ -48,7 +48,6 @@ def silent_flips(folder, same, count):
     return named, silent
 
 
-@pytest.mark.slow
 def test_a_flipped_bit_of_an_image_is_named(image):
     path, values = image
 
@@ -60,7 +59,6 @@ def test_a_flipped_bit_of_an_image_is_named(image):
     assert silent == 0 and named > 80  # the others are in words of the metadata that change nothing
 
 
-@pytest.mark.slow
 def test_a_flipped_bit_of_shots_is_named(shots):
     path, data = shots
 

@@ -62,12 +62,11 @@ MANY = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
 CASES = itertools.product([ACOUSTIC, ELASTIC], [True, False], [True, False])
 KILLED = [
     (ACOUSTIC, True, True, [0.9]),
-    (ELASTIC, True, False, [0.4]),
+    pytest.param(ELASTIC, True, False, [0.4], marks=pytest.mark.slow),
     *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in CASES),
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("model", "held", "written", "moments"), KILLED)
 def test_a_shot_killed_at_any_moment_loses_little(model, held, written, moments, worked, monkeypatch, tmp_path):
     """Steps run twice, forward or back: of a segment, and of a history that was in memory and not on the disk."""
@@ -93,7 +92,6 @@ def test_a_shot_killed_at_any_moment_loses_little(model, held, written, moments,
         assert lost <= 0.05 + (min(share, 1 - share) if held and not written else 0), (share, lost)
 
 
-@pytest.mark.slow
 def test_progress_with_other_data_is_not_gone_on_with(worked, tmp_path):
     heard = np.random.default_rng(0).normal(size=(STEPS, 15)).cumsum(axis=0).astype(np.float32)
     shot = Shot((30, 150), [(30, x) for x in range(0, 300, 20)], ricker(8, 0.002, STEPS, 0.12), 0.002, heard)
@@ -142,7 +140,6 @@ def undisturbed(tmp_path_factory):
     return run_job(parse(TEXT.replace("checkpoint = true", ""), tmp_path_factory.mktemp("undisturbed")))
 
 
-@pytest.mark.slow
 def test_a_killed_run_goes_on_inside_of_its_shot(undisturbed, tmp_path):
     assert killed_after(300, tmp_path)
     root = tmp_path / "out"
@@ -187,7 +184,6 @@ def test_progress_is_handed_on_and_that_of_others_is_removed(tmp_path):
     assert not any((root / "run-2" / "progress").iterdir())
 
 
-@pytest.mark.slow
 def test_progress_that_cannot_be_gone_on_with_is_begun_anew(undisturbed, worked, tmp_path):
     """Where the budget is another one, a shot starts from its beginning."""
     worked["left"] = 300

@@ -70,7 +70,6 @@ def test_shots_without_seals_and_description_are_refused(job):
     assert contents(root) == before
 
 
-@pytest.mark.slow
 def test_results_are_written_while_no_other_run_can_begin(job):
     heard = []
 

@@ -79,7 +79,6 @@ def test_it_has_the_bits_of_the_same_migration_of_the_same_echoes(explained):
     assert [path.name for path in (workspace.root / "shots").iterdir()] == ["data"]
 
 
-@pytest.mark.slow
 def test_it_goes_on_inside_of_a_pass_with_the_same_bits(tmp_path, explained, monkeypatch):
     for until in (1, 2):  # 1 of the first two shots that are sent back, the other, and 1 of the next two
         interrupted(monkeypatch, tmp_path, until)

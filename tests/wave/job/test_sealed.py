@@ -125,7 +125,6 @@ def run_shown(job, **options):
     return run_job(job, console, **options), console.export_text()
 
 
-@pytest.mark.slow
 def test_each_of_126_corruptions_is_named(runs, tmp_path):
     assert len(CORRUPTIONS) == 126
     silent = []

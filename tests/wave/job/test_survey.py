@@ -163,7 +163,6 @@ def test_a_killed_run_goes_on_and_gives_the_same_bits(whole, tmp_path):
     assert survey.resumed == len(before) and same_images(survey, whole)
 
 
-@pytest.mark.slow
 def test_what_a_dead_run_left_half_written_is_not_believed(whole, tmp_path):
     job = job_in(tmp_path)
     first = run_job(job)
@@ -192,7 +191,6 @@ def failing(monkeypatch, shot, times):
     monkeypatch.setattr(work, "_run", run)
 
 
-@pytest.mark.slow
 def test_a_shot_that_keeps_failing_is_reported_and_loses_no_other(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=99)
     job = job_in(tmp_path)
@@ -535,7 +533,6 @@ class TestOnDask:
         with pytest.raises(BudgetError, match="a worker has 1MB for its tasks, and a shot works with"):
             run_job(changed(parse(UNLIMITED, tmp_path), scheduler=client.scheduler.address))
 
-    @pytest.mark.slow
     def test_a_scheduler_that_does_not_answer_is_named(self, tmp_path, monkeypatch):
         from forebay.wave.job.shots import cluster
 
@@ -553,7 +550,6 @@ class TestOnDask:
         with cluster.local(RunTable(workers=2), "cpu", tmp_path) as shots:
             assert shots.threads == 3
 
-    @pytest.mark.slow
     def test_a_scheduler_without_workers_is_named(self, tmp_path, monkeypatch):
         distributed = pytest.importorskip("distributed")
         from forebay.wave.job.shots import cluster
@@ -563,7 +559,6 @@ class TestOnDask:
         with alone, pytest.raises(WaveError, match=r"run\.scheduler: nobody computes at .*: it has no workers: start"):
             run_job(changed(job_in(tmp_path), scheduler=alone.scheduler_address))
 
-    @pytest.mark.slow
     def test_workers_that_are_out_of_memory_are_named(self, tmp_path, client, monkeypatch):
         from forebay.wave.job.shots import cluster
 

@@ -215,6 +215,7 @@ def test_budgets_change_no_bit_of_image_and_gradient():
     assert np.array_equal(kept.image, tight.image) and kept.image.any()
 
 
+@pytest.mark.slow
 def test_single_precision_gives_the_gradients_of_double():
     model = smooth_shale((30, 40), absorb=10)
     shot = surface_shot(model, samples=80)
