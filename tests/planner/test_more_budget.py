@@ -81,7 +81,6 @@ def test_a_larger_device_of_three_tiers_is_no_slower_where_much_goes_down_during
     assert seconds == [213.0, 212.0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("steps", [43, 1000, 100_000])
 @pytest.mark.parametrize("disk", [1, 3])
 def test_a_disk_beside_device_and_host_is_no_slower(steps, disk):

@@ -240,7 +240,6 @@ def check_more_budget(steps, budget, x, tier, data):
     assert larger.seconds <= fewer.seconds * (1 + 1e-9)
 
 
-@pytest.mark.slow
 @fewer(6, of=20)
 @given(st.integers(1, 60), budgets, st.sampled_from([0.5, 2, 25, 100]), st.sampled_from(TIERS), st.data())
 def test_more_budget_or_another_tier_never_predicts_more_time(steps, budget, x, tier, data):

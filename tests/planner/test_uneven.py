@@ -25,7 +25,6 @@ def test_a_plan_repeats_cheap_steps_and_tells_what_that_takes():
     assert Plan.from_json(plan.to_json()) == plan
 
 
-@pytest.mark.slow
 def test_more_budget_never_predicts_more_time():
     costs = uneven("lognormal", 120)
     budgets = [{"device": f"{device}GB", "host": f"{host}GB"} for device, host in ((2, 4), (3, 4), (3, 9), (12, 9))]
