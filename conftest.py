@@ -12,8 +12,6 @@ import pytest
 from hypothesis import settings
 from tests.example_counts import ALL
 
-DEAR = set((Path(__file__).parent / "tests" / "dear.txt").read_text().splitlines()[1:])
-"""Tests of the slow run."""
 MOST_CASES = 3
 """Of one test, in the fast run."""
 WHOLE = ("tests/test_docs.py", "tests/test_house.py", "tests/cli/test_bench.py")
@@ -67,15 +65,15 @@ def pytest_collection():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Leave to the slow run what is listed as dear, and of a test with many cases all but some, evenly spread."""
+    """Leave to the slow run, of a test with many cases, all but some, evenly spread."""
     cases = {}
     for item in items:
         if not item.nodeid.startswith(WHOLE) and not [*item.iter_markers("slow"), *item.iter_markers("gpu")]:
             cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
-    for name, own in cases.items():
-        kept = () if name in DEAR else {len(own) * number // MOST_CASES for number in range(MOST_CASES)}
+    for own in cases.values():
+        kept = {len(own) * number // MOST_CASES for number in range(MOST_CASES)}
         for number, item in enumerate(own):
-            if name in DEAR or (len(own) > MOST_CASES and number not in kept):
+            if len(own) > MOST_CASES and number not in kept:
                 item.add_marker(pytest.mark.slow)
 
 

@@ -176,6 +176,7 @@ def test_a_traceback_is_shown_where_it_is_asked_for(monkeypatch, capsys):
     assert ended == 70 and "Traceback" in told and told.splitlines()[-1].startswith("forebay: this is a bug")
 
 
+@pytest.mark.slow
 def test_names_that_no_terminal_can_show_are_told():
     odd = os.fsdecode(b"\xff.toml")
     run = subprocess.run([sys.executable, "-m", "forebay", "rtm", odd], capture_output=True, text=True)

@@ -4,9 +4,11 @@
 """
 
 import ast
+import gc
 import re
 import sys
 from collections import Counter, defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,6 @@ MOST_FILES, MOST_LINES, MOST_SHARED_NAMES, MOST_ATTRIBUTES = 16, 350, 5, 12
 MOST_LINES_OF_BENCHMARKS = 4500
 
 FILES = {path.relative_to(SOURCE).as_posix(): path.read_text() for path in sorted(SOURCE.rglob("*.py"))}
-TREES = {file: ast.parse(text) for file, text in FILES.items()}
 
 
 def module_of(file):
@@ -55,9 +56,17 @@ def module_of(file):
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def imports_of(tree):
+@cache
+def nodes():
+    """Return all nodes of each file, parsed when the first rule asks for them: who collects tests need not wait."""
+    parsed = {file: list(ast.walk(ast.parse(text))) for file, text in FILES.items()}
+    gc.freeze()  # half a million of them, which collections of garbage in later tests would look through
+    return parsed
+
+
+def imports_of(file):
     """Yield the modules of ours that a file imports anywhere: at its top, in functions, for type checks alone."""
-    for node in ast.walk(tree):
+    for node in nodes()[file]:
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -71,7 +80,12 @@ def imports_of(tree):
 
 
 MODULES = {module_of(file) for file in FILES}
-IMPORTS = {module_of(file): set(imports_of(tree)) for file, tree in TREES.items()}
+
+
+@cache
+def imports():
+    """Return which modules of ours each of them imports."""
+    return {module_of(file): set(imports_of(file)) for file in FILES}
 
 
 def floor_of(module):
@@ -81,8 +95,8 @@ def floor_of(module):
 
 def floors():
     """Find imports that do not point down, and rooms without a floor."""
-    yield from sorted({f"{module.split('.')[0]} has no floor" for module in IMPORTS if floor_of(module) < 0})
-    for module, used in IMPORTS.items():
+    yield from sorted({f"{module.split('.')[0]} has no floor" for module in imports() if floor_of(module) < 0})
+    for module, used in imports().items():
         for other in sorted(used):
             if module.split(".")[0] != other.split(".")[0] and floor_of(module) >= floor_of(other):
                 yield f"{module} imports {other}"
@@ -91,10 +105,10 @@ def floors():
 def circles():
     """Find modules that import themselves by way of others."""
     reached = {}
-    for module in IMPORTS:
+    for module in imports():
         reached[module], ahead = set(), [module]
         while ahead:
-            new = IMPORTS[ahead.pop()] - reached[module]
+            new = imports()[ahead.pop()] - reached[module]
             reached[module] |= new
             ahead += new
     around = [frozenset(m for m in reached[module] if module in reached[m]) for module in reached]
@@ -123,8 +137,8 @@ def benchmarks():
 def class_names():
     """Find names of classes that are used twice, where there are too many of them."""
     homes = defaultdict(list)
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, own in nodes().items():
+        for node in own:
             if isinstance(node, ast.ClassDef):
                 homes[node.name].append(file)
     shared = [f"class {name}: {', '.join(files)}" for name, files in sorted(homes.items()) if len(files) > 1]
@@ -141,8 +155,8 @@ def attributes_of(definition):
 
 def attributes():
     """Find classes that hold too much to be understood at once, those of their bases not counted."""
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, own in nodes().items():
+        for node in own:
             if isinstance(node, ast.ClassDef) and node.name not in VALUES | CROWDED:
                 count = len(attributes_of(node))
                 if count > MOST_ATTRIBUTES:
@@ -152,8 +166,8 @@ def attributes():
 def docstrings():
     """Find docstrings that begin with "Give" instead of the verb of the effect."""
     documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, own in nodes().items():
+        for node in own:
             if isinstance(node, documented) and re.match(r"Gives?\b", ast.get_docstring(node) or ""):
                 yield f"{file}:{getattr(node, 'lineno', 1)}"
 
@@ -166,26 +180,18 @@ def alignments():
 
 def relative_imports():
     """Find relative imports, which the other rules do not follow."""
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, own in nodes().items():
+        for node in own:
             if isinstance(node, ast.ImportFrom) and node.level:
                 yield f"{file}:{node.lineno}"
 
 
 def promises():
     """Find messages that tell people to fetch Forebay from PyPI, where it is not."""
-    for file, tree in TREES.items():
-        for node in ast.walk(tree):
+    for file, own in nodes().items():
+        for node in own:
             if isinstance(node, ast.Constant) and re.search(PROMISE, str(node.value)):
                 yield f"{file}:{node.lineno}: {node.value!r}"
-
-
-def dear_tests():
-    """Find names of dear tests that there are none of."""
-    for line in (SOURCE.parents[1] / "tests" / "dear.txt").read_text().splitlines()[1:]:
-        file, *_, name = line.split("::")
-        if not (SOURCE.parents[1] / file).exists() or f"def {name}(" not in (SOURCE.parents[1] / file).read_text():
-            yield line
 
 
 def lines_with(pattern):
@@ -194,7 +200,7 @@ def lines_with(pattern):
 
 
 RULES = [relative_imports, floors, circles, folders, lengths, benchmarks, class_names, attributes]
-RULES += [docstrings, alignments, promises, dear_tests]
+RULES += [docstrings, alignments, promises]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -30,10 +30,6 @@ def loaded_by(code):
     return python(f"{code}\nimport sys\nprint(*(name for name in {HEAVY!r}.split() if name in sys.modules))").split()
 
 
-def test_import_loads_no_heavy_library():
-    assert loaded_by("import forebay") == []
-
-
 def test_no_room_loads_a_library_before_it_is_used():
     assert loaded_by("".join(f"import forebay.{room}\n" for room in ROOMS)) == []
 
@@ -55,8 +51,7 @@ def test_rooms_are_there_without_being_imported_in_whatever_order():
 def test_a_star_brings_what_is_public_and_no_door():
     brought = "plan reverse Plan Result Costs Link CodecCost Budget Revolve ForebayError codec footprint __version__"
     code = f"from forebay import *\nprint(all(name in globals() for name in {brought!r}.split()), 'torch' in globals())"
-    assert python(code) == "True False\n"
-    assert loaded_by("from forebay import *") == []
+    assert loaded_by(code) == ["True", "False"]
 
 
 @pytest.mark.parametrize(

@@ -35,11 +35,6 @@ if __name__ == "__main__":
 '''
 
 
-def forebay(*arguments):
-    command = [sys.executable, "-c", "from forebay.cli.main import main; main()", "bench", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
 def test_only_benchmarks_are_listed_each_with_a_line():
     listed = CliRunner().invoke(app, ["bench", "--list"]).output.splitlines()
     assert [line.split()[0] for line in listed] == NAMES
@@ -64,10 +59,10 @@ def test_a_benchmark_run_for_its_json_prints_nothing_else(tmp_path, monkeypatch)
     assert json.loads(ran.stdout)["rows"] and "a word" in ran.stderr
 
 
-def test_a_benchmark_describes_its_arguments():
-    run = forebay("planning", "--", "--help")
-    assert run.returncode == 0 and "How long `plan` takes" in run.stdout
-    assert "--tiny" in run.stdout and "--output" in run.stdout
+def test_a_benchmark_describes_its_arguments(capfd):
+    assert CliRunner().invoke(app, ["bench", "planning", "--", "--help"]).exit_code == 0
+    said = capfd.readouterr().out
+    assert "How long `plan` takes" in said and "--tiny" in said and "--output" in said
 
 
 def test_options_that_are_a_benchmarks_own_reach_it(monkeypatch, tmp_path):
@@ -132,9 +127,9 @@ def test_all_counts_what_lacks_a_gpu_as_skipped(monkeypatch, tmp_path):
 
 
 @pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
-def test_one_that_needs_a_gpu_says_so():
-    run = forebay("reversal", "--tiny")
-    assert run.returncode == 77 and "needs a GPU" in run.stdout
+def test_one_that_needs_a_gpu_says_so(capfd):
+    assert CliRunner().invoke(app, ["bench", "reversal", "--tiny"]).exit_code == 77
+    assert "needs a GPU" in capfd.readouterr().out
 
 
 def test_without_a_checkout_it_says_what_it_needs(monkeypatch, tmp_path):
@@ -144,5 +139,5 @@ def test_without_a_checkout_it_says_what_it_needs(monkeypatch, tmp_path):
 
 
 def test_a_name_that_is_none_is_told_with_those_that_are():
-    run = forebay("nothing")
-    assert run.returncode == 2 and "no benchmark is called 'nothing'" in run.stderr and "reversal" in run.stderr
+    run = CliRunner().invoke(app, ["bench", "nothing"])
+    assert "no benchmark is called 'nothing'" in str(run.exception) and "reversal" in str(run.exception)

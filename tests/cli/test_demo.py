@@ -150,6 +150,7 @@ TINY = (
 )
 
 
+@pytest.mark.slow
 def test_the_same_shot_has_the_same_bits_in_a_tenth_of_the_memory(tmp_path):
     said = []
     line = record(TINY, tmp_path, said.append)

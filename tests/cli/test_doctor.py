@@ -28,6 +28,7 @@ def facts(tmp_path_factory):
     return json.loads(result.stdout)
 
 
+@pytest.mark.slow
 def test_the_json_holds_everything(facts):
     assert set(facts) == {
         "forebay", "python", "platform", "cpus", "libraries", "missing",

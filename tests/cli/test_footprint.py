@@ -20,6 +20,7 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_it_prints_terms_estimate_bound_and_chunks_draws_and_keeps_a_model(folder, monkeypatch):
     more = ["--samples", "4", "--budget", "20MB", "--threads", "2", "--halo", "4,4,4"]
     more += ["--model", "double.json", "--picture", "out.png"]
@@ -42,6 +43,7 @@ def test_it_prints_terms_estimate_bound_and_chunks_draws_and_keeps_a_model(folde
     assert (folder / "double.json").read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "says"),
     [

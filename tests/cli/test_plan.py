@@ -17,6 +17,7 @@ def test_it_explains_the_plan():
     assert "assumed for h200" in result.output
 
 
+@pytest.mark.slow
 def test_it_prints_and_writes_json_and_draws(tmp_path):
     files = ["--output", str(tmp_path / "plan.json"), "--picture", str(tmp_path / "plan.png")]
     result = CliRunner().invoke(app, [*ARGUMENTS, "--json", *files])
@@ -46,6 +47,7 @@ def test_a_machine_that_was_measured_is_planned_for(tmp_path):
     assert costs["forward"] == costs["backward"] == pytest.approx(2 * 1.13e9 / 1.44e12)
 
 
+@pytest.mark.slow
 def test_a_budget_of_the_host_is_planned_for_a_machine_without_a_gpu(tmp_path):
     file = machine_file(tmp_path, host_copy=8e9, disk_read=3e9, disk_write=2e9)
     asked = ["plan", "--steps", "300", "--state", "1GB", "--host", "8GB", "--disk", "64GB", "--machine", file]
@@ -54,6 +56,7 @@ def test_a_budget_of_the_host_is_planned_for_a_machine_without_a_gpu(tmp_path):
     assert costs["disk"] | {"up": 3e9, "down": 2e9} == costs["disk"]
 
 
+@pytest.mark.slow
 def test_this_machine_can_be_measured_for_a_plan():
     asked = ["plan", "--steps", "300", "--state", "1GB", "--host", "8GB", "--machine", "here"]
     assert "costs assumed for this machine" in CliRunner().invoke(app, asked).stdout
@@ -97,6 +100,7 @@ def test_a_file_without_an_end_is_not_read_whole(monkeypatch, capsys):
         assert ended.value.code == 2 and "/dev/zero is longer than" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_who_names_no_machine_is_told_so():
     for more in ([], ["--json"]):
         told = CliRunner().invoke(app, [*ARGUMENTS, *more]).stderr
@@ -104,6 +108,7 @@ def test_who_names_no_machine_is_told_so():
     assert not CliRunner().invoke(app, [*ARGUMENTS, "--machine", "a100"]).stderr
 
 
+@pytest.mark.slow
 def test_codecs_and_costs_come_from_the_command_line(tmp_path):
     (tmp_path / "costs.json").write_text(
         '{"forward": 1e-3, "backward": 1e-3, "copy": 2e12, "host": {"up": 5e10, "down": 5e10}}'

@@ -25,6 +25,7 @@ def test_a_plan_has_a_page(tmp_path):
     assert "not yet run" in text and "What else there was" in text and str(plan.schedule) in text
 
 
+@pytest.mark.slow
 def test_a_job_that_has_run_has_its_page_again(tmp_path):
     (tmp_path / "job.toml").write_text(job_text(shots=1))
     ran = CliRunner().invoke(app, ["rtm", str(tmp_path / "job.toml"), "--json"])

@@ -40,6 +40,7 @@ def test_it_writes_image_pictures_and_report_and_the_second_time_finds_them(job,
     assert np.array_equal(np.load(tmp_path / "out" / "image.npy"), image)
 
 
+@pytest.mark.slow
 def test_json_tells_the_phases_of_a_run_and_the_seconds_of_its_kernels(job):
     told = json.loads(run(job, "--json").stdout)
     assert list(told["phases"]) == ["model", "inputs", "devices", "shots", "sum", "image", "files", "pictures"]
@@ -54,6 +55,7 @@ def test_check_migrates_nothing(job, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
 
 
+@pytest.mark.slow
 def test_without_what_draws_nothing_is_lost_and_the_same_command_draws_later(job, tmp_path, monkeypatch):
     job.write_text(TEXT.replace('["npy"]', '["npy", "png"]').replace("shots = 2", "shots = 1"))
     with monkeypatch.context() as missing:
@@ -80,6 +82,7 @@ def test_pictures_alone_are_refused_without_what_draws_them(job, tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == ["job.toml"]
 
 
+@pytest.mark.slow
 def test_results_go_where_the_command_says(job, tmp_path):
     assert run(job, "--output", tmp_path / "elsewhere").exit_code == 0
     assert (tmp_path / "elsewhere" / "image.npy").exists() and not (tmp_path / "out").exists()
@@ -107,6 +110,7 @@ def test_what_is_wrong_is_named(job):
     assert isinstance(result.exception, WaveError) and "did you mean frequency?" in str(result.exception)
 
 
+@pytest.mark.slow
 def test_a_missing_shot_is_told_and_counts_as_failure(job, tmp_path, monkeypatch):
     real = work._run
 

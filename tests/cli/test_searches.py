@@ -30,6 +30,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [*map(str, arguments)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["fwi", pytest.param("lsrtm", marks=pytest.mark.slow)])
 def test_it_writes_what_it_found_pictures_and_a_page_and_the_second_time_finds_them(command, tmp_path):
     job, out = tmp_path / "job.toml", tmp_path / "out"

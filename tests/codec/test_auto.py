@@ -61,6 +61,7 @@ def test_a_reversal_takes_the_best_and_keeps_the_error():
     assert {name.partition(":")[0] for name in measured} >= {"bounded", "lossless"}
 
 
+@pytest.mark.slow
 def test_a_slow_disk_takes_the_codec_of_the_smallest_encodings(tmp_path):
     start = np.exp(-(GRID[:, None, None] ** 2 + GRID[:, None] ** 2 + GRID**2)).astype(np.float32)
     budget = fb.Budget(host="1.2MB", disk="20MB")

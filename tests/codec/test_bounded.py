@@ -28,6 +28,7 @@ def test_every_shape_comes_back_within_the_bound(shape, dtype, name):
     roundtrip(wave(shape, dtype), get(name))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(st.data())
 def test_any_values_come_back_within_the_bound(data):
@@ -349,5 +350,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
+@pytest.mark.slow
 def test_a_forked_process_has_threads_of_its_own():
     subprocess.run([sys.executable, "-W", "ignore", "-c", FORKED], check=True, timeout=120)

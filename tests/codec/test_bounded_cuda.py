@@ -226,6 +226,7 @@ def test_decoders_agree_with_the_cpu_where_bounds_are_weighted(dtype):
     assert_alike(out, codec.decode(encoded))
 
 
+@pytest.mark.slow
 @on_cpu
 @settings(max_examples=60, deadline=None)
 @given(st.data())
@@ -241,6 +242,7 @@ def test_decoders_agree_with_the_cpu_in_any_volume(data):
     assert_alike(out, codec.decode(encoded))
 
 
+@pytest.mark.slow
 @on_cpu
 @settings(max_examples=60, deadline=None)
 @given(st.data())
@@ -374,6 +376,7 @@ def check_kept(codec, decoded, slots, kept):
         assert_alike(np.ascontiguousarray(there[tuple(map(slice, part.shape))]), np.ascontiguousarray(part))
 
 
+@pytest.mark.slow
 @on_cpu
 @pytest.mark.parametrize("kind", ["wave", "special", "noise", "sparse"])
 @pytest.mark.parametrize("shape", VOLUMES)

@@ -14,6 +14,7 @@ from tests.example_counts import ALL, fewer
 from forebay.codec import Encoded, get
 from forebay.codec.auto import choices
 from forebay.codec.bounded.format import HEADER
+from forebay.codec.compiled import read_only
 from forebay.codec.dense import Dense, host
 from forebay.codec.dense.desk import spot_of
 from forebay.codec.dense.format import PAIRS, TILES, geometry, rows_of_warps, tiling_of
@@ -137,7 +138,7 @@ def test_every_symbol_is_of_a_point_of_its_own(rank):
     place, extents = (0, 0, 0, *TILES[rank]), TILES[rank]
     grid, bricks, again = (np.zeros(4096, np.float32) for _ in range(3))
     grid[:] = np.arange(4096)
-    gather_bricks(grid, extents, place, rank, bricks)
+    gather_bricks(read_only(grid), extents, place, rank, bricks)
     scatter_bricks(bricks, extents, place, rank, again)
     assert np.array_equal(grid, again) and np.array_equal(np.sort(bricks), grid)
 

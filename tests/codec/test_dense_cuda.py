@@ -128,6 +128,7 @@ def encoded_by_kernel(codec, array, here, seed=0):
     return Encoded(codec, array.shape, array.dtype, room, lambda: int(room[:8].view(np.uint64)[0]))
 
 
+@pytest.mark.slow
 @on_cpu
 @pytest.mark.parametrize(
     ("kind", "bound", "weighted"), [("wave", 1e-3, False), ("special", 1e-2, False), ("special", 1e-6, True)]
@@ -182,6 +183,7 @@ def test_the_decoder_notices_what_the_cpu_notices(seed, kind, among):
         assert_alike(out, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "dtype", "rank"),
     [

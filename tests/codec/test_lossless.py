@@ -36,6 +36,7 @@ def of_gpu(codec, array):
     return Encoded(codec, array.shape, array.dtype, out, lambda: nbytes)
 
 
+@pytest.mark.slow
 @needs_blosc2
 @given(st.data(), st.sampled_from(TYPES))
 @settings(max_examples=150)

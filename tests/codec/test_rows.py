@@ -93,6 +93,7 @@ def bits(count, seed, dtype):
     return values.astype(f"u{np.dtype(dtype).itemsize}").view(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_operations_on_integers():
     ints, unsigned = bits(128, 1, "int32"), bits(64, 2, "uint32")
@@ -103,6 +104,7 @@ def test_operations_on_integers():
         assert one.any() and np.array_equal(one, other)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_operations_on_reals(dtype):

@@ -79,6 +79,7 @@ def test_an_encoding_of_another_array_is_refused():
         unseal(sealed(10), 4004)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [SOURCE, bitcomp.SOURCE, QUALITY], ids=lambda path: path.name)
 @pytest.mark.parametrize("real", ["float", "double"])
 def test_the_kernels_compile_without_a_gpu(source, real):

@@ -183,6 +183,7 @@ def test_extreme_blocks_are_those_of_zfpy(values, words):
     agree(np.asarray(values, np.float32).reshape(4, 4, 4), words)
 
 
+@pytest.mark.slow
 @on_cpu
 @fewer(60, of=300)
 @given(st.data())
@@ -196,6 +197,7 @@ def test_any_field_is_coded_as_zfpy_does(data):
     agree(field.astype(np.float32), words)
 
 
+@pytest.mark.slow
 @on_cpu
 @fewer(60, of=300)
 @given(st.data())
@@ -241,6 +243,7 @@ def test_magnitudes_that_zfpy_destroys_keep_their_size(power):
     assert np.array_equal(back, field) if power > -120 else np.abs(back).max() <= 2.0**-120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arch", "words"),
     [

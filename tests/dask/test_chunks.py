@@ -57,6 +57,7 @@ def smooth(block):
 
 
 class TestLimits:
+    @pytest.mark.slow
     def test_the_budget_is_what_the_worker_has_left_before_it_spills(self, client):
         limits = limits_of(client)
         assert 0 < limits.budget < 0.6 * 10**9 - 50e6  # a worker takes more than 50 MB for itself
@@ -275,6 +276,7 @@ class TestMapBlocks:
         with pytest.raises(PlanError, match=r"compute_chunk_sizes\(\)"):
             door.map_blocks(double, flat[flat > 0.5], model=known(ndim=1), client=client)
 
+    @pytest.mark.slow
     def test_two_tasks_that_do_not_fit_together_do_not_run_together(self, client, known):
         spans = of_workers(
             """
@@ -309,6 +311,7 @@ def spans(block):
 
 
 class TestMapOverlap:
+    @pytest.mark.slow
     @pytest.mark.parametrize("boundary", ["nearest", "none"])
     def test_the_result_is_that_of_the_whole(self, client, known, boundary):
         result = door.map_overlap(

@@ -74,6 +74,7 @@ def test_kinds_are_told_by_what_they_do_whatever_the_chunks():
     assert few == many
 
 
+@pytest.mark.slow
 def test_tasks_of_other_sizes_are_predicted_from_small_ones():
     def pipeline(array):
         return array.map_overlap(np.sqrt, depth=2, boundary="none")

@@ -65,6 +65,7 @@ def learned(a_voxel):
     return Model("f", InputLayout.of(3), np.dtype("float32"), tuple(samples), Conditions("VmHWM", True, 2**17, ""))
 
 
+@pytest.mark.slow
 def test_twenty_calls_never_widen_a_bound_anywhere_and_end_at_three_percent_above_what_was_seen():
     model, chance, runs = learned(9), np.random.default_rng(0), []
     shapes = [(80, 90, 100), (160, 150, 140), (300, 320, 310)]

@@ -49,6 +49,7 @@ def expected(steps=6):
         return np.array(u.data)
 
 
+@pytest.mark.slow
 def test_operators_built_inside_compute_on_the_device_and_come_home(device):
     u, m = fields()
     before = np.array(u.data)
@@ -75,6 +76,7 @@ def test_each_field_goes_up_once_and_only_what_was_written_comes_down(device):
     assert device.associated == 0
 
 
+@pytest.mark.slow
 def test_no_transfers_are_generated(device):
     u, m = fields()
     outside = str(step(u, m))
@@ -84,6 +86,7 @@ def test_no_transfers_are_generated(device):
     assert "enter data" not in inside and "update from" not in inside
 
 
+@pytest.mark.slow
 def test_several_operators_share_fields(device):
     u, m = fields()
     image = devito.Function(name="image", grid=u.grid)
@@ -99,6 +102,7 @@ def test_several_operators_share_fields(device):
     np.testing.assert_allclose(image.data, total, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_sparse_functions_bring_coordinates_and_weights(device):
     u, m = fields()
     source = devito.SparseTimeFunction(name="source", grid=u.grid, npoint=1, nt=10)
@@ -185,6 +189,7 @@ def test_views_are_the_device_s_own_memory(device):
     assert (m.data == 5.0).all()  # no operator wrote it, but a view was out
 
 
+@pytest.mark.slow
 def test_an_operator_built_outside_is_refused_with_advice(device):
     u, m = fields()
     op = step(u, m)
@@ -193,6 +198,7 @@ def test_an_operator_built_outside_is_refused_with_advice(device):
     op.apply(time_m=1, time_M=2)  # and is as good as before outside
 
 
+@pytest.mark.slow
 def test_an_operator_on_other_fields_is_none_of_our_business(device):
     (u, m), (other, also) = fields(), fields()
     op = step(other, also)
@@ -201,6 +207,7 @@ def test_an_operator_on_other_fields_is_none_of_our_business(device):
     np.testing.assert_allclose(other.data, expected(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_field_that_was_forgotten_is_named(device):
     u, m = fields()
     with resident(u):
@@ -209,6 +216,7 @@ def test_a_field_that_was_forgotten_is_named(device):
             op.apply(time_m=1, time_M=2)
 
 
+@pytest.mark.slow
 def test_an_operator_built_inside_is_refused_after_leaving(device):
     u, m = fields()
     with resident(u, m):
@@ -220,6 +228,7 @@ def test_an_operator_built_inside_is_refused_after_leaving(device):
     np.testing.assert_allclose(u.data, expected(), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_residencies_nest(device):
     u, m = fields()
     with resident(m):
@@ -232,6 +241,7 @@ def test_residencies_nest(device):
             op.apply(time_m=1, time_M=2)
 
 
+@pytest.mark.slow
 def test_residencies_may_end_in_any_order(device):
     u, m = fields()
     before = devito_operator.operator_selector, devito.Operator._prepare_arguments
@@ -257,6 +267,7 @@ def test_operators_built_inside_can_be_pickled(device):
         op.apply(time_m=1, time_M=2, u=u, m=m)
 
 
+@pytest.mark.slow
 def test_an_exception_brings_fields_home_and_restores_devito(device):
     u, m = fields()
     before = devito_operator.operator_selector, devito.Operator._prepare_arguments, dict(allocators.custom_allocators)
@@ -284,6 +295,7 @@ def test_a_device_that_is_full_says_so_and_is_left_empty(device):
     assert device.associated == 0
 
 
+@pytest.mark.slow
 def test_another_device_is_refused(device):
     u, m = fields()
     with resident(u, m), pytest.raises(DevitoError, match="deviceid=3"):
@@ -312,6 +324,7 @@ def test_other_compilers_are_refused_with_what_is_supported(device):
         pass
 
 
+@pytest.mark.slow
 def test_on_a_cpu_nothing_is_done_and_said_once():
     from forebay.devito.support import warn_once
 

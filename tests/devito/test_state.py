@@ -71,6 +71,7 @@ def test_the_new_slot_is_dead(grid):
     check(devito.Operator(devito.Eq(u.forward, 2 * u - u.backward + 0.1 * u.laplace)), [u], ["u[t]", "u[t-1]"])
 
 
+@pytest.mark.slow
 def test_memory_variables_are_written_at_the_time_of_the_step(grid):
     u, psi = field(grid, time_order=2), field(grid, "psi", time_order=1)
     new = [
@@ -80,12 +81,14 @@ def test_memory_variables_are_written_at_the_time_of_the_step(grid):
     check(devito.Operator(new), [psi, u], ["psi[t-1]", "u[t]", "u[t-1]"])
 
 
+@pytest.mark.slow
 def test_a_field_may_be_written_from_two_steps_back(grid):
     u, t = field(grid, time_order=2), grid.stepping_dim
     new = 2 * u.backward - u.subs(t, t - 2) + 0.1 * u.backward.laplace
     check(devito.Operator(devito.Eq(u, new)), [u], ["u[t-1]", "u[t-2]"])
 
 
+@pytest.mark.slow
 def test_downwards_too(grid):
     u = field(grid, time_order=2)
     check(
@@ -93,12 +96,14 @@ def test_downwards_too(grid):
     )
 
 
+@pytest.mark.slow
 def test_what_is_read_before_it_is_overwritten_is_alive(grid):
     u = field(grid, time_order=2)
     operator = devito.Operator(devito.Eq(u.forward, 0.5 * u.forward + 0.1 * u.laplace))
     check(operator, [u], ["u[t]", "u[t-1]", "u[t-2]"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Shrinking bounds")
 def test_all_slots_are_alive_where_a_part_is_never_overwritten(grid):
     u = field(grid, time_order=2)
@@ -110,6 +115,7 @@ def test_all_slots_are_alive_where_a_part_is_never_overwritten(grid):
     check(devito.Operator(narrow), [u], everything)
 
 
+@pytest.mark.slow
 def test_all_slots_are_alive_where_they_are_overwritten_at_times(grid):
     u = field(grid, time_order=1)
     often = devito.ConditionalDimension("often", parent=grid.time_dim, factor=3)
@@ -117,6 +123,7 @@ def test_all_slots_are_alive_where_they_are_overwritten_at_times(grid):
     check(operator, [u], ["u[t]", "u[t-1]"])
 
 
+@pytest.mark.slow
 def test_corrections_after_the_whole_is_written_change_nothing(grid):
     u, (x, _), t = field(grid, time_order=2), grid.dimensions, grid.stepping_dim
     surface = [
@@ -139,6 +146,7 @@ def test_a_halo_that_is_read_before_it_is_written_is_alive(grid):
     check(devito.Operator(surface), [v, p], ["p[t]", "v[t]", "v[t-1]"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [devito.Eq, pytest.param(devito.Inc, marks=pytest.mark.slow)])
 def test_a_halo_that_is_written_at_another_time_is_alive(grid, write):
     u, (x, y), t = field(grid, time_order=1, space_order=4), grid.dimensions, grid.stepping_dim
@@ -147,6 +155,7 @@ def test_a_halo_that_is_written_at_another_time_is_alive(grid, write):
     check(devito.Operator(devito.Eq(u[t + 1, x, y + 1], 0.5 * u + 0.3 * u[t, x, y + 1])), [u], ["u[t]", "u[t-1]"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_order", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_points_outside_keep_all_slots_alive_whenever_they_add(grid, time_order):
     u = field(grid, time_order=time_order, space_order=8)
@@ -158,6 +167,7 @@ def test_points_outside_keep_all_slots_alive_whenever_they_add(grid, time_order)
     check(operator, [u], ["u[t]", "u[t-1]", "u[t-2]"][: time_order + 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "where", "slots"),
     [
@@ -178,6 +188,7 @@ def test_points_that_add_to_the_halo_keep_its_slot_alive(grid, options, where, s
     check(operator, [u], ["u[t]", "u[t-1]", "u[t-2]"][:slots])
 
 
+@pytest.mark.slow
 def test_points_that_are_overwritten_may_be_read_too(grid):
     u = field(grid, time_order=1)
     points, observed, residual = (

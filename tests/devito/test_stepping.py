@@ -72,6 +72,7 @@ def same(ours, theirs):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("time_order", [1, 2])
 @pytest.mark.parametrize("first", [0, 1, 5])
 def test_a_state_is_the_slots_alive_wherever_time_begins(time_order, first):
@@ -147,6 +148,7 @@ def test_several_fields_of_one_operator_make_one_state(grid):
     assert same(reversed_states(forward, initial, STEPS, schedule="revolve:3", budget="200kB"), kept[:-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slots", [pytest.param(2, marks=pytest.mark.slow), 4])
 def test_buffers_of_any_size(slots):
     """Two slots for two times: the new field overwrites the old one in place, and both are alive."""
@@ -307,6 +309,7 @@ def test_a_run_past_the_end_of_the_data_is_refused():
         run(-1, 1)
 
 
+@pytest.mark.slow
 def test_on_a_device_states_lie_there(device, grid):
     u = devito.TimeFunction(name="u", grid=grid, time_order=2, space_order=2)
     m = devito.Function(name="m", grid=grid)
@@ -328,6 +331,7 @@ def test_on_a_device_states_lie_there(device, grid):
         forward(initial, 0, 3)
 
 
+@pytest.mark.slow
 def test_bad_input_is_refused():
     u, receivers, operator = shaken(2)
     with pytest.raises(DevitoError, match="time_M: the steps are given when it runs"):

@@ -32,6 +32,7 @@ def border(u):
     return [], [devito.Eq(u.forward, 0.5 * u.forward, subdomain=devito.Border(u.grid, 2))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [border, pytest.param(sinc, marks=pytest.mark.slow), pytest.param(weighted, marks=pytest.mark.slow)]
 )
@@ -56,6 +57,7 @@ def test_tables_that_devito_makes_for_itself_are_carried_along(device, make):
     assert device.associated == 0
 
 
+@pytest.mark.slow
 def test_points_that_move_have_new_weights_on_the_device(device):
     u, m = fields()
     (points,), more = sinc(u)

@@ -63,6 +63,7 @@ def collect():
     gc.collect()
 
 
+@pytest.mark.slow
 def test_one_function_may_be_allocated_in_managed_memory(moves):
     f = field(allocator=UnifiedAllocator())
     address = view(f).ctypes.data
@@ -72,6 +73,7 @@ def test_one_function_may_be_allocated_in_managed_memory(moves):
     assert address not in managed.MANAGED
 
 
+@pytest.mark.slow
 def test_resident_uses_managed_memory_in_place(device, moves):
     f, g = field("f", allocator=UnifiedAllocator()), field("g")
     with resident(f, g):
@@ -103,6 +105,7 @@ def test_everything_inside_unified_is_managed_and_used_in_place(device, moves):
     assert (f.data == 5.0).all()
 
 
+@pytest.mark.slow
 def test_a_function_from_elsewhere_is_named(moves):
     f = field("f")
     with unified():
@@ -111,6 +114,7 @@ def test_a_function_from_elsewhere_is_named(moves):
             devito.Operator([devito.Eq(g, f + g)])()
 
 
+@pytest.mark.slow
 def test_a_function_that_goes_away_leaves_the_device_too(device, moves):
     with unified():
         f = field("f")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ def seen_of(tree):
     return structure, [(type(x), x.dtype, x.shape, x.strides if x.size else None, x.tobytes()) for x in leaves]
 
 
+@pytest.mark.slow
 @given(
     st.recursive(arrays(), containers, max_leaves=5).filter(lambda tree: not isinstance(tree, np.ndarray)),
     st.sampled_from(["storeall", "revolve:1", "revolve:3", "uniform:2", "auto"]),

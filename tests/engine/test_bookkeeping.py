@@ -79,6 +79,7 @@ def counted(tmp_path_factory):
     return json.loads(run.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [*WAYS, *PLANS])
 def test_a_step_takes_a_few_numbers(counted, way):
     assert counted[way] < A_FEW_NUMBERS

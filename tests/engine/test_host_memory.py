@@ -46,7 +46,7 @@ print(json.dumps([peak - begun, limit, total, result.plan.budget.host, result.no
 @pytest.mark.skipif(sys.platform != "linux", reason="how much is free is known on Linux")
 def test_a_budget_above_the_limit_of_a_control_group_is_never_exceeded():
     totals = set()
-    for share in (0.3, 0.6, 1.0):
+    for share in (0.3, 1.0):
         run = subprocess.run(
             [sys.executable, "-c", CODE, json.dumps([STATE, STEPS, share])], capture_output=True, text=True, check=True
         )

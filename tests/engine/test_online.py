@@ -50,6 +50,7 @@ def test_every_end_gives_the_bits_of_keeping_everything(slots, late, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_forward_runs_the_steps_that_the_plan_says_and_is_asked_for_stretches():
     loop, result = run(3000, 5 * SNAPSHOT, record=("u",))
     steps = sum(span.what == "forward" for span in result.metrics.timeline)

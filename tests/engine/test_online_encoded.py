@@ -79,6 +79,7 @@ def test_every_bit_comes_back_inside_the_budget_whatever_the_sizes(filling, tier
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_the_room_that_sizes_leave_is_used():
     thin, full = (reverse(filling, 200, (8,), 4.0).metrics for filling in ("thin", "full"))
     assert thin.advanced <= 1.15 * fb.Revolve(200, 80).forward_steps

@@ -31,6 +31,7 @@ def fastest(steps, budget, costs, recording, request):
     return min((plan.seconds for plan in found), default=None)
 
 
+@pytest.mark.slow
 @fewer(8, of=20)
 @given(
     st.integers(1, 60),

@@ -84,6 +84,7 @@ def test_a_ratio_twenty_times_too_bad_costs_little(slots):
     assert result.metrics.lost == 0 and "the plan was left" in result.explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("disk", [pytest.param(4, marks=pytest.mark.slow), 30])
 def test_what_has_no_room_on_the_host_goes_to_the_disk(disk, tmp_path):
     loop = ThinLoop(FILLINGS["growing"])

@@ -124,6 +124,7 @@ def test_reverse_takes_what_prepare_takes():
     assert named == set(re.findall(r"`(\w+)`", documented)) - {"prepare"}
 
 
+@pytest.mark.slow
 def test_the_wait_is_no_part_of_the_measured_time(tmp_path):
     start = time.perf_counter()
     reversal = waiting(Loop(), tmp_path)

@@ -55,6 +55,7 @@ def test_doctor(folder, forebay_says):
     assert code == 2 and "does not exist" in said
 
 
+@pytest.mark.slow
 def test_plan(folder, forebay_says):
     how = ("plan", "--steps", "20", "--state", "1MB", "--host", "4MB")
     code, said = forebay_says(*how, "--output", folder / "plan.json", "--picture", folder / "plan.png")
@@ -72,6 +73,7 @@ def test_footprint(folder, forebay_says):
     assert code == 2 and plain(folder) in said
 
 
+@pytest.mark.slow
 def test_the_picture_of_a_footprint(tmp_path):
     from forebay.footprint import learn, picture
 
@@ -86,6 +88,7 @@ def test_bench(forebay_says):
     assert code == 2 and "no benchmark is called" in said
 
 
+@pytest.mark.slow
 def test_rtm(folder, forebay_says):
     pytest.importorskip("matplotlib")
     job = folder / f"{folder.name}.toml"
@@ -106,6 +109,7 @@ def test_rtm(folder, forebay_says):
     assert code == 2 and plain(folder) in said
 
 
+@pytest.mark.slow
 def test_nothing_is_printed_by_rich_but_what_was_made_plain():
     """Find calls of a console's print with a text: its brackets would be markup."""
     offenders = []

@@ -9,6 +9,9 @@ import numpy as np
 import pytest
 from tests.spills import spills
 from tests.wave.job.jobs import job_text
+from typer.testing import CliRunner
+
+from forebay.cli.main import app
 
 SCRIPT = """
 import sys, time
@@ -60,8 +63,8 @@ def test_a_job_that_is_told_to_end_leaves_nothing_and_says_how_to_go_on(tmp_path
     assert "Traceback" not in complained
     assert "SystemExit: 143" in (tmp_path / "out" / "shots" / "00001.error").read_text()
     assert not [path for path in tmp_path.rglob(".*") if path.is_file()], "nothing unfinished is left"
-    again = subprocess.run([sys.executable, "-m", "forebay", *command[3:]], capture_output=True, text=True, timeout=300)
-    assert again.returncode == 0 and "1 of 2 shots were finished before" in again.stdout, again.stderr
+    again = CliRunner().invoke(app, command[3:])
+    assert again.exit_code == 0 and "1 of 2 shots were finished before" in " ".join(again.stdout.split()), again.output
     assert not (tmp_path / "out" / "shots" / "00001.error").exists()
     assert np.load(tmp_path / "out" / "image.npy").any()
 

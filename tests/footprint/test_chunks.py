@@ -71,6 +71,7 @@ models = st.builds(
 )
 
 
+@pytest.mark.slow
 @fewer(100, of=300)
 @example(Affine(0, seconds_a_voxel=0, ripple=1000), (1, 14, 1), (0, 5, 0), None, 1, 1, False, 1000)
 @given(

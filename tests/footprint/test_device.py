@@ -70,6 +70,7 @@ def test_they_compute_what_their_namesakes_do(name):
     assert np.quantile(np.abs(found - expected), 0.99) < 1e-3 and np.median(np.abs(found - expected)) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -104,6 +104,7 @@ def test_memory_by_chance_is_found_even_where_two_small_runs_agree():
     assert "its memory is random" in model.doubts.notes[0] and model.predict((3000, 2000)).upper >= 8 * 22 * 3000 * 2000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(60, 50, 70), (200, 300, 100), (400, 500, 300)])
 def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_that_they_drown(shape, monkeypatch):
     pretend = Pretend(lambda a, b, c: 4 * a * b * c + 40 * b * c)
@@ -115,6 +116,7 @@ def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_th
     assert (shape in pretend.shapes) == (np.prod(shape) <= 2**20)
 
 
+@pytest.mark.slow
 @linux
 def test_the_bound_for_a_small_shape_that_is_asked_for_holds():
     shape = (651, 951)
@@ -161,6 +163,7 @@ def test_memory_that_falls_as_shapes_grow_is_said():
     assert run.upper > 1.3 * run.bytes
 
 
+@pytest.mark.slow
 def test_observing_a_large_run_tightens_the_bound():
     model = search(Pretend(lambda a, b, c: 4 * a * b * c + 30 * b * c))
     far = (600, 500, 400)
@@ -213,12 +216,14 @@ def test_a_function_of_even_tiles_is_learned_at_lengths_that_it_takes():
     assert model.predict((3000, 4000)).bytes == pytest.approx(16 * 3000 * 4000, rel=0.02)
 
 
+@pytest.mark.slow
 def test_temporaries_that_only_small_arrays_need_do_not_widen_the_bound():
     model = search(Pretend(lambda a, b, c: (28 if a * b * c < 100_000 else 20) * a * b * c), target=(400, 500, 300))
     run, true = model.predict((400, 500, 300)), 20 * 400 * 500 * 300
     assert true <= run.upper <= 1.15 * true
 
 
+@pytest.mark.slow
 def test_a_search_that_ends_before_its_axes_were_varied_says_so_and_opens_the_bound():
     """Shapes of few proportions cannot tell a pairwise distance from what grows with its input."""
 
@@ -231,6 +236,7 @@ def test_a_search_that_ends_before_its_axes_were_varied_says_so_and_opens_the_bo
     assert not any("not varied apart" in note for note in search(Pretend(pairwise)).doubts.notes)
 
 
+@pytest.mark.slow
 def test_a_search_that_runs_out_of_seconds_says_so():
     pretend = Pretend(lambda a, b: 16 * a * b)
     measure = pretend.measure
@@ -307,6 +313,7 @@ def test_a_function_that_raises_at_small_shapes_is_learned_at_larger_ones_and_sa
     assert model.predict((400, 300, 200)).output_shape == (360, 300, 200)
 
 
+@pytest.mark.slow
 def test_a_function_that_never_runs_is_an_error_with_its_own_words():
     with pytest.raises(FootprintError, match=r"(?s)smallest=.*no such colour space"):
         learn(functions.never_runs, ndim=2)
@@ -374,6 +381,7 @@ def test_inputs_that_are_alike_leave_little_of_the_budget():
     assert 100e6 < (8 + 8 + 8) * np.prod(chunks) <= 240e6
 
 
+@pytest.mark.slow
 @linux
 def test_all_inputs_that_a_factory_makes_are_counted_by_the_planner_and_kept_by_their_dtypes():
     model = learn(functions.both, ndim=2, inputs=functions.mixed, samples=4)

@@ -33,6 +33,7 @@ def ends_itself(x):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @linux
 def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_used():
     runs = child(twice_and_back)
@@ -49,6 +50,7 @@ def test_a_child_counts_arrays_and_temporaries_to_the_page_however_often_it_is_u
     assert versions["numpy"] == np.__version__
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.parametrize(
     ("function", "bytes_each", "kept"),
@@ -71,6 +73,7 @@ def test_what_a_sample_leaves_behind_hides_nothing_from_the_next(function, bytes
     assert [sample.kept for sample in samples] == pytest.approx([kept * 10**6] * 2, abs=NOISE)
 
 
+@pytest.mark.slow
 @linux
 def test_the_processes_of_a_function_are_counted_with_it():
     runs = child(functions.pool_of_processes)
@@ -83,6 +86,7 @@ def test_the_processes_of_a_function_are_counted_with_it():
     assert 2 * 16_000_000 - NOISE <= sample.children <= sample.host <= 2 * (16_000_000 + 12_000_000)
 
 
+@pytest.mark.slow
 @linux
 def test_pages_that_a_program_borrows_until_it_starts_are_counted_once():
     """The child of a `vfork` has its parent's: 80 MB were 160."""
@@ -95,6 +99,7 @@ def test_pages_that_a_program_borrows_until_it_starts_are_counted_once():
     assert sample.started and 80_000_000 - NOISE <= sample.host <= 100_000_000
 
 
+@pytest.mark.slow
 @linux
 def test_a_function_that_leaves_processes_behind_is_measured_and_they_end_with_the_measuring():
     psutil = pytest.importorskip("psutil")
@@ -170,6 +175,7 @@ def sleeps_on_more(x):
     time.sleep(60 if x.size > 1000 else 0)
 
 
+@pytest.mark.slow
 def test_a_run_that_takes_too_long_is_ended_and_what_was_learned_before_is_kept():
     runs = child(sleeps_on_more)
     runs.measure((8, 8, 8))

@@ -127,6 +127,7 @@ def test_a_file_that_was_spoilt_is_refused(tmp_path, spoil, says):
         load(path)
 
 
+@pytest.mark.slow
 def test_what_has_changed_is_learned_anew_and_written(tmp_path):
     path = tmp_path / "old.json"
     model_of(functions.double, {"numpy": "1.15.0"}).save(path)

@@ -49,6 +49,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name == "of each line" else pytest.param(name, marks=pytest.mark.slow) for name in WINDOWS]
 )
@@ -61,6 +62,7 @@ def test_unseen_values_and_shapes_are_foreseen(name):
         assert run.bytes == pytest.approx(true, rel=0.05) and true <= run.upper
 
 
+@pytest.mark.slow
 def test_two_parameters_are_told_apart():
     def peak(a, b, size, sigma):
         return 4 * a * b * size + 8 * (a + 8 * sigma) * (b + 8 * sigma)
@@ -70,6 +72,7 @@ def test_two_parameters_are_told_apart():
     assert run.bytes == pytest.approx(peak(3000, 2000, 4, 5.5), rel=0.05)
 
 
+@pytest.mark.slow
 def test_channels_are_never_varied_nor_cut_nor_mistaken():
     model, called = search(lambda a, b, c: 40 * a * b * c, 3, axes={2: 3})
     assert {shape[2] for shape in called.shapes} == {3} and "n2 3" in model.explain()
@@ -79,12 +82,14 @@ def test_channels_are_never_varied_nor_cut_nor_mistaken():
         model.predict((3000, 2000, 4))
 
 
+@pytest.mark.slow
 def test_samples_have_legal_lengths_alone():
     _, called = search(lambda a, b: 8 * a * b, 2, axes={0: [16, 32, 64, 128, 256, 512], 1: range(48, 4000, 24)})
     assert all(a & (a - 1) == 0 and b % 24 == 0 and b >= 48 for a, b in called.shapes)
     assert len(set(called.shapes)) > 4
 
 
+@pytest.mark.slow
 def test_parameters_are_asked_for_by_name_and_kept_in_the_file(tmp_path):
     model, _ = search(WINDOWS["of each element"], 3, samples=9, size=(1, 31))
     with pytest.raises(FootprintError, match=r"give the parameters it was learned with, size \(1 to 31\), not none"):
@@ -147,6 +152,7 @@ def test_blocks_that_know_their_place_and_numbers_beside_arrays_are_learned():
     assert model.predict([(2000, 3000), ()]).bytes == pytest.approx(24e6, rel=0.05)
 
 
+@pytest.mark.slow
 @linux
 def test_the_command_line_takes_keywords_parameters_and_axes(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

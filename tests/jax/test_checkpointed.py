@@ -68,6 +68,7 @@ def assert_close(got, wanted):
         np.testing.assert_allclose(one, other, rtol=0, atol=1e-5 * (1 + np.abs(other).max()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("schedule", "chunk", "host", "disk", "points"),
     [
@@ -123,6 +124,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
     assert results[0].metrics.peak["host"] <= host * SNAPSHOT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [24, 1])
 def test_a_host_that_has_less_than_the_budget_allows_gets_a_smaller_plan_or_none(there, monkeypatch):
     monkeypatch.setattr("forebay.engine.costing.free_host_bytes", lambda: there * SNAPSHOT)
@@ -145,6 +147,7 @@ def test_a_host_that_has_less_than_the_budget_allows_gets_a_smaller_plan_or_none
     assert results[0].metrics.peak["host"] <= 20 * SNAPSHOT and "taking those" in results[0].note
 
 
+@pytest.mark.slow
 def test_several_steps_are_differentiated_at_once_where_that_saves_some():
     results = []
     slow = fb.Costs(1.0, 1.0, 1e10)  # beside whose seconds those of recordings, which are timed here, are nothing
@@ -180,6 +183,7 @@ def along(y, t, line):
     return jnp.sin(y * line.slope + line.offset)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("several", [lambda line: line, lambda line: (line,), lambda line: [line]])
 def test_a_named_tuple_is_one_of_the_params(several):
     def total(line):
@@ -214,6 +218,7 @@ def test_not_differentiated_it_is_a_scan_that_jit_takes():
     assert np.array_equal(run(WEIGHT), jax.jit(run)(WEIGHT))
 
 
+@pytest.mark.slow
 def test_where_the_whole_graph_fits_it_works_inside_of_jit_and_elsewhere_it_says_why_not():
     def total(weight):
         return run(weight, schedule="auto", budget="1MB").sum()
@@ -264,6 +269,7 @@ def test_schedules_of_another_library_are_told_apart():
     assert [peak(snapshots) for snapshots in range(2, 8)] == [snapshots * SNAPSHOT for snapshots in range(2, 8)]
 
 
+@pytest.mark.slow
 def test_a_lossy_codec_keeps_close():
     results = []
 

@@ -63,6 +63,7 @@ COMBINATIONS = [
 NAMES = ["step", "inner", "made"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("factors", "more", "name"),
     [

@@ -29,6 +29,7 @@ def heavy(y, t, weight):
     return jax.lax.scan(lambda y, _: (jnp.sin(y * weight) * jnp.cos(y), None), y, None, length=100)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, *(pytest.param(steps, marks=pytest.mark.slow) for steps in (2, 5))])
 def test_at_the_turn_no_more_is_held_than_the_budget(steps):
     start, before = jnp.ones(5000), held()
@@ -133,6 +134,7 @@ def test_a_step_without_a_hash_is_compiled_anew():
     assert (first[0], checkpointed(step, jnp.ones(3), 2)[0]) == (0.25, 4.0)
 
 
+@pytest.mark.slow
 def test_what_a_step_captured_goes_with_the_step():
     before, known = held(), len(compiled_step._compiled)
     for number in range(3):
@@ -161,6 +163,7 @@ class Accelerator:
         return {"bytes_limit": self.free + 1000, "bytes_in_use": 1000}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("free", "whole"), [(50_000_000, True), (1_000_000, False)])
 def test_on_an_accelerator_its_own_memory_says_whether_the_whole_graph_fits(free, whole, monkeypatch):
     monkeypatch.setattr(decision, "device_of", lambda leaves: Accelerator(free))
@@ -233,6 +236,7 @@ def test_recordings_are_timed_with_what_puts_their_states_on_the_device(monkeypa
     assert timed == [1] * len(timed) and len(timed) == 4  # spans of one step and of several, a put, and recordings
 
 
+@pytest.mark.slow
 def test_nothing_is_compiled_while_a_reversal_is_timed(monkeypatch, caplog):
     running, compiled_then = [], []
 

@@ -93,6 +93,7 @@ def alone(function):
     return function
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "states", "forward", "around"),
     [
@@ -243,6 +244,7 @@ def named_by(error):
     return int(re.search(r"takes (\d+) bytes", str(error.value))[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [3, *slow(199, 50)])
 def test_inside_of_jit_the_amount_that_an_error_names_works_and_no_less(steps):
     def gradient(budget):

@@ -35,6 +35,7 @@ def x64():
     jax.config.update("jax_enable_x64", False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outputs", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_with_x64_steps_are_counted_in_the_same_type_everywhere(x64, outputs):
     def hashed(y, t):  # which overflows in int32, so types show
@@ -73,6 +74,7 @@ def batched(more):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", batched({}))
 def test_vmap_counts_the_graphs_of_all_loops(how):
     wanted = [jax.grad(lambda w: total(w, **AMPLE))(weight) for weight in jnp.linspace(0.5, 1, 16)]
@@ -111,6 +113,7 @@ def test_a_step_that_closes_over_what_is_differentiated_is_refused(more, transfo
         transform(closing)(at)
 
 
+@pytest.mark.slow
 def test_a_step_may_close_over_what_is_not_differentiated():
     def closing(weight, data):
         return checkpointed(lambda y, t, w: jnp.sin(y * w) + data, jnp.ones(5), 12, params=weight, **AMPLE).sum()

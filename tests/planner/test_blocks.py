@@ -134,6 +134,7 @@ def test_the_room_of_an_encoder_is_part_of_its_forward():
     assert simulate(chain, roomy, peak).excess > simulate(chain, picks, peak).excess == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("count", "most"), [(8, 400), (16, 400), (100, blockwise.MOST // 100 + 100)])
 def test_few_combinations_are_simulated(count, most, monkeypatch):
     calls = 0

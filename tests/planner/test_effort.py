@@ -56,6 +56,7 @@ def test_figures_of_short_loops_are_those_of_their_schedules(steps):
     assert len(figures) > 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_a_search_ends_when_its_effort_is_spent(seed):
     random = Random(seed)

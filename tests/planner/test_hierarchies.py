@@ -111,6 +111,7 @@ SALT = 310 * 676 * 676 * 8
 """Bytes of a state of the problem that the rows below are about, in 3751 steps."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("machine", "budget", "swept"),
     [

@@ -58,6 +58,7 @@ def test_pinning_is_shared_by_reversals():
         assert said in fb.plan(900, STATE, fb.Budget("6GB", "90GB"), reversals=reversals).explain()
 
 
+@pytest.mark.slow
 def test_the_same_inputs_give_the_same_plan():
     first, second = (fb.plan(900, STATE, fb.Budget("6GB", "90GB"), costs=costs(25)) for _ in range(2))
     assert first == second
@@ -162,6 +163,7 @@ def test_records_are_kept_where_they_fit():
     )
 
 
+@pytest.mark.slow
 def test_a_codec_is_used_only_where_it_pays():
     quick = {"bounded:1e-4": fb.CodecCost(ratio=8, encode=2e12, decode=2e12)}
     slow = {"bounded:1e-4": fb.CodecCost(ratio=1.1, encode=1e8, decode=1e8)}
@@ -206,6 +208,7 @@ def test_pinning_is_shared_by_the_reversals():
     assert often.pinning < once.seconds
 
 
+@pytest.mark.slow
 def test_slots_override_what_fits():
     assert fb.plan(200, STATE, fb.Budget("6GB", "60GB"), costs=costs(5), slots=2).prediction.peak[0] == 2
 
@@ -250,6 +253,7 @@ def test_more_budget_never_predicts_more_time_in_longer_loops(steps, budget, x, 
     check_more_budget(steps, budget, x, tier, data)
 
 
+@pytest.mark.slow
 @fewer(4, of=20)
 @given(st.integers(1, 150), budgets, st.sampled_from([0.5, 2, 25, 100]), st.floats(0.5, 2))
 def test_a_plan_below_a_time_is_the_fastest_or_there_is_none(steps, budget, x, factor):
@@ -267,6 +271,7 @@ def test_a_budget_that_cannot_work_is_refused_as_such_whatever_the_time():
         fb.plan(100, STATE, "0.5GB", costs=costs(2), below=1.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("steps", "disk"),
     [(25, 10), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((50, 10), (150, 20), (150, 200)))],
@@ -291,6 +296,7 @@ def test_a_run_that_waits_for_its_plan_does_not_wait_longer_than_schedules_on_le
     assert hurried.seconds <= 1.25 * thorough.seconds
 
 
+@pytest.mark.slow
 def test_many_slots_are_planned_too():
     for device, host in ((1500, 1500), (3000, 500)):
         plan = fb.plan(3751, STATE, fb.Budget(device * STATE, host * STATE), costs=costs(3))

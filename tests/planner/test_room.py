@@ -2,6 +2,8 @@
 
 import tracemalloc
 
+import pytest
+
 import forebay as fb
 
 
@@ -17,5 +19,6 @@ def peak(steps):
     return most
 
 
+@pytest.mark.slow
 def test_movements_are_found_in_little_room_for_each_step():
     assert peak(16_000) - peak(4_000) <= 110 * 12_000

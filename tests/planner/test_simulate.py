@@ -44,6 +44,7 @@ def in_short(schedule, slots, work):
     return predict(schedule, slots, Setting("states", None, 1, work, slots, 0.0, "min"))
 
 
+@pytest.mark.slow
 @given(problems())
 def test_the_coarse_prediction_is_the_whole_simulation(problem):
     whole, coarse = in_full(*problem), in_short(*problem)
@@ -54,6 +55,7 @@ def test_the_coarse_prediction_is_the_whole_simulation(problem):
         assert getattr(coarse, part) == pytest.approx(getattr(whole, part), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(1, 6), st.integers(1, 20), st.floats(0.1, 100))
 def test_levels_are_predicted_in_short_and_bounded_from_below(problem, first, saves, price):
     steps, (_, slots, work) = problem[0].steps, problem
@@ -66,6 +68,7 @@ def test_levels_are_predicted_in_short_and_bounded_from_below(problem, first, sa
             assert max(bounds.moving, bounds.stalled) <= whole.seconds * (1 + 1e-9)
 
 
+@pytest.mark.slow
 @given(problems())
 def test_time_is_never_below_the_bounds(problem):
     schedule, slots, work = problem
@@ -87,6 +90,7 @@ def hosts(draw):
     return HostCost(**{kind: draw(price) for kind in kinds}, ahead=draw(st.booleans()))
 
 
+@pytest.mark.slow
 @given(problems(), hosts(), st.integers(1, 6), st.integers(1, 20), st.floats(0.1, 100))
 def test_time_is_never_below_the_bounds_that_know_the_host(problem, host, first, saves, price):
     schedule, slots, work = problem
@@ -104,6 +108,7 @@ def test_time_is_never_below_the_bounds_that_know_the_host(problem, host, first,
         assert max(bounds.moving, bounds.stalled) <= min(whole, coarse)
 
 
+@pytest.mark.slow
 @given(problems(), hosts())
 def test_where_nothing_moves_the_bound_is_what_a_host_that_computes_takes(problem, host):
     schedule, slots, work = problem
@@ -126,6 +131,7 @@ def test_a_bound_counts_what_a_host_that_runs_ahead_asks_for():
     ) == pytest.approx(100 + counts)
 
 
+@pytest.mark.slow
 @given(problems())
 def test_time_is_compute_and_stall(problem):
     whole = in_full(*problem)
@@ -133,6 +139,7 @@ def test_time_is_compute_and_stall(problem):
     assert whole.seconds == pytest.approx(parts)
 
 
+@pytest.mark.slow
 @given(problems(), st.integers(0, 1), st.integers(1, 4))
 def test_more_slots_never_take_longer(problem, tier, more):
     schedule, slots, work = problem

@@ -54,6 +54,7 @@ class Elements(HTMLParser):
         self.texts.append(data)
 
 
+@pytest.mark.slow
 def test_a_page_holds_everything_and_asks_for_nothing(tmp_path, plan, picture):
     spans = plan.timeline()
     write_page(
@@ -113,6 +114,7 @@ def area(line):
     return abs(sum(x * b - a * y for (x, y), (a, b) in zip(line, turned, strict=True))) / 2
 
 
+@pytest.mark.slow
 def test_colours_of_a_chart_take_the_seconds_of_what_happened(plan):
     spans = plan.timeline()
     seconds, drawn = Counter(), Counter()
@@ -146,6 +148,7 @@ def test_bars_lie_one_on_the_other():
     assert "shot 0, seconds: 1.5" in panel.tips[0].text and "save" not in panel.tips[1].text
 
 
+@pytest.mark.slow
 def test_a_picture_shows_what_it_is_given(tmp_path):
     from matplotlib import pyplot
 

@@ -30,6 +30,7 @@ def run(state, start, stop):
     return (state[0] + (stop - start),)
 
 
+@pytest.mark.slow
 def test_forward_lines_cover_the_steps_that_forward_runs(plan, axes):
     draw_timeline(*axes, plan, "")
     *ahead, back = (part for part in axes[0].collections if isinstance(part, LineCollection))
@@ -39,6 +40,7 @@ def test_forward_lines_cover_the_steps_that_forward_runs(plan, axes):
     assert sorted(line[0][1] for line in back.get_segments()) == list(range(100))
 
 
+@pytest.mark.slow
 def test_a_coarse_schedule_is_drawn_in_steps_of_the_loop(axes):
     plan = fb.plan(99, 8192, fb.Budget(host=3 * 8192, disk=5 * 8192), costs=COSTS, every=4)
     draw_timeline(*axes, plan, "")
@@ -47,6 +49,7 @@ def test_a_coarse_schedule_is_drawn_in_steps_of_the_loop(axes):
     assert sorted(line[0][1] for line in back.get_segments()) == list(range(0, 99, 4))
 
 
+@pytest.mark.slow
 def test_lanes_are_named_after_what_they_connect(plan, axes):
     draw_timeline(*axes, plan, "")
     names = [label.get_text() for label in axes[1].get_yticklabels()]
@@ -54,12 +57,14 @@ def test_lanes_are_named_after_what_they_connect(plan, axes):
     assert axes[1].get_xlabel() == "predicted seconds"
 
 
+@pytest.mark.slow
 def test_the_legend_names_only_what_happened(plan, axes):
     draw_timeline(*axes, plan, "")
     shown = {text.get_text() for text in axes[0].get_legend().get_texts()}
     assert shown == {span.what for span in plan.timeline()} | {"forward again"}
 
 
+@pytest.mark.slow
 def test_plans_are_drawn_one_above_the_other(plan, tmp_path):
     draw_timelines({"one": plan}, tmp_path / "one.png")
     draw_timelines({"one": plan, "other": plan}, tmp_path / "two.png")

@@ -42,6 +42,7 @@ def test_a_sweep_that_learns_is_near_the_least_time(kind, snapshots):
     assert least * (1 - 1e-5) <= taken <= 1.03 * least
 
 
+@pytest.mark.slow
 def test_many_slots_are_used_and_one_is_enough():
     costs = list(uneven("spikes", 160))
     assert seconds_of(learned(costs, 100), costs) < 1.03 * Weighted(160, 100, costs).forward_seconds

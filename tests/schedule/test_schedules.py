@@ -61,6 +61,7 @@ def test_levels_hold_as_many_snapshots_as_they_say(steps, prices):
         assert schedule.peak_snapshots <= sum(snapshots)
 
 
+@pytest.mark.slow
 @fewer(40)
 @given(st.integers(65, 3000), st.data())
 def test_the_same_holds_for_longer_loops(steps, data):

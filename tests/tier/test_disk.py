@@ -75,6 +75,7 @@ def disk(directory: Path) -> Iterator[Disk]:
 # Snapshots come back.
 
 
+@pytest.mark.slow
 @given(
     size=st.one_of(st.integers(0, 3 * SECTOR), st.sampled_from([CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK + 12345])),
     shift=st.sampled_from([0, 1, 8, 16]),

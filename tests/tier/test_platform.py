@@ -37,6 +37,7 @@ print(total[0])
 """
 
 
+@pytest.mark.slow
 def test_reversals_in_memory_need_nothing_of_linux():
     ended = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=300)
     assert ended.returncode == 0, ended.stderr

@@ -39,6 +39,7 @@ def test_it_is_the_derivative_of_modelling(name, parameter):
     assert np.abs((4 * fine - coarse) / 3 - found).max() < 1e-8 * np.abs(found).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SETUPS)
 def test_the_gradient_applies_its_exact_transpose(name):
     shot, model = setup(*SETUPS[name])

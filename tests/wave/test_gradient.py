@@ -21,6 +21,7 @@ def change_of(model, seed=0):
     return np.where(model.velocity > 0.99 * model.fastest, 0.0, values)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shape", "free_surface"), [((18, 21), False), ((12, 11, 13), True)], ids=["2-D", "3-D"])
 def test_slopes_are_those_of_central_differences(shape, free_surface):
     grid = fb.wave.Grid(shape, 10.0, absorb=7, free_surface=free_surface)
@@ -60,6 +61,7 @@ def test_remainder_is_of_second_order(free_surface):
     assert left[1] / left[2] == pytest.approx(4, rel=0.1)
 
 
+@pytest.mark.slow
 def test_remainder_is_of_second_order_in_space_for_squared_slowness_and_a_misfit_of_ones_own():
     grid = fb.wave.Grid((16, 18, 17), 10.0, absorb=6)
     model = AcousticModel(2000.0 + 10.0 * np.arange(16.0)[:, None, None] + np.zeros(grid.shape), grid)

@@ -44,6 +44,7 @@ def test_it_finds_what_is_hidden_and_tells_how_it_came_there(shots):
     assert found.model.max_vel is None and found.model.velocity.dtype == np.float64
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "misfit", ["transport", *(pytest.param(name, marks=pytest.mark.slow) for name in ("correlation", "envelope"))]
 )
@@ -52,6 +53,7 @@ def test_other_misfits_find_it_too(shots, misfit):
     assert found.misfits[0][-1] < 0.6 * found.misfits[0][0] and hidden(found) > 20
 
 
+@pytest.mark.slow
 def test_what_is_known_stays_as_it_is_and_nothing_leaves_its_bounds(shots):
     water = np.zeros(inversion_setups.GRID.shape, bool)
     water[:4] = True
@@ -64,6 +66,7 @@ def test_what_is_known_stays_as_it_is_and_nothing_leaves_its_bounds(shots):
         assert found.misfits[0][-1] < 0.9 * found.misfits[0][0]
 
 
+@pytest.mark.slow
 def test_shots_that_advance_together_give_the_same_bits(shots):
     apart, together = (
         invert(shots[:2], inversion_setups.start(), iterations=1, together=count, **OPTIONS) for count in (1, 2)
@@ -71,6 +74,7 @@ def test_shots_that_advance_together_give_the_same_bits(shots):
     assert np.array_equal(apart.model.velocity, together.model.velocity) and apart.misfits == together.misfits
 
 
+@pytest.mark.slow
 def test_sources_are_found_from_the_data(shots):
     late = np.roll(shots[0].wavelet, 4) * -0.5
     late[:4] = 0
@@ -84,6 +88,7 @@ def test_sources_are_found_from_the_data(shots):
     assert each.misfits[0][0] < found.misfits[0][0]
 
 
+@pytest.mark.slow
 def test_all_three_arrays_of_an_elastic_model_are_found_and_fluids_stay_fluids():
     model = smooth_rock()
     water = np.where(np.arange(model.grid.shape[0])[:, None] < 4, 0.0, model.vs)
@@ -284,6 +289,7 @@ def test_arrays_of_a_model_are_copies_in_double_precision():
     assert values.dtype == np.float64 and not np.shares_memory(values, model.velocity)
 
 
+@pytest.mark.slow
 def test_mini_batches_are_drawn_and_drawn_again_alike(shots, tmp_path):
     options = OPTIONS | {"iterations": 5, "mini_batch": 2, "seed": 3}
     found = invert(shots, inversion_setups.start(), **options)

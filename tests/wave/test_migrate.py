@@ -128,6 +128,7 @@ def test_a_condition_of_ones_own_sees_both_waves(shot, model, exact):
     assert np.allclose(total, found.image, atol=1e-6 * np.abs(found.image).max())
 
 
+@pytest.mark.slow
 def test_a_plan_serves_the_next_shot(shot, model, exact):
     first = migrate(shot, model, every=1, budget="680kB")
     again = migrate(shot, model, every=1, plan=first.result.plan)
@@ -141,6 +142,7 @@ def test_nothing_sent_gives_no_image(shot, model):
     assert not found.image.any() and not found.clean().any()
 
 
+@pytest.mark.slow
 def test_images_do_not_depend_on_the_samplings(model):
     fine, coarse = (surface_shot(model, samples=samples, dt=0.6 / samples) for samples in (300, 150))
     images = [

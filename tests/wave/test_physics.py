@@ -125,6 +125,7 @@ def test_the_adjoint_is_the_transpose_of_the_loop(setting):
     assert np.vdot(loop.data(), weights) == pytest.approx(arrived, rel=1e-11)
 
 
+@pytest.mark.slow
 def test_a_gradient_is_that_of_finite_differences(setting):
     true, guess, shot = setting
     shot = shot.with_data(simulate(shot, true))

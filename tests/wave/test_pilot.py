@@ -36,6 +36,7 @@ def elastic():
     return shot.with_data(data), model, {"images": ("velocity", "pp"), "zero_phase": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [acoustic, elastic])
 def test_what_is_compared_is_what_a_history_kept_so_gives(make):
     shot, model, options = make()

@@ -1,4 +1,4 @@
-"""Go through one ordeal and print what came of it as JSON: python -m tests.faults.ordeals NAME FOLDER COUNT [SEED]."""
+"""Go through ordeals and print what came of each as JSON: python -m tests.faults.ordeals FOLDER SEED NAME:COUNT..."""
 
 import faulthandler
 import json
@@ -11,11 +11,14 @@ HANGS = 600
 """Seconds after which an ordeal shows where all threads are, and ends."""
 
 
-def main(name, folder, count, seed="1"):
-    """Undergo an ordeal; `count` is how often something is done to it."""
-    faulthandler.dump_traceback_later(HANGS, exit=True)
-    undergo = import_module(f"tests.faults.ordeals.{name}").undergo
-    print(json.dumps(undergo(Path(folder), int(count), Random(int(seed)))))
+def main(folder, seed, *ordeals):
+    """Undergo ordeals one after the other; the count of each is how often something is done to it."""
+    for ordeal in ordeals:
+        faulthandler.dump_traceback_later(HANGS, exit=True)
+        name, _, count = ordeal.partition(":")
+        undergo, place = import_module(f"tests.faults.ordeals.{name}").undergo, Path(folder, name)
+        place.mkdir()
+        print(json.dumps(undergo(place, int(count), Random(int(seed)))), flush=True)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ def test_several_graphs_at_once_are_told_of_and_right():
     assert equal(*gradients)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("in_place", [False, True])
 def test_what_is_compiled_after_fit_is_told_of(in_place):
     torch._dynamo.reset()

@@ -66,6 +66,7 @@ def trains_alike(model, plain, x, steps=6):
         assert equal(step(model, x), step(plain, x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "choice", mostly_slow(["recompute", "keep", "offload", "keep costly, recompute the rest", None], "offload", "None")
 )
@@ -120,6 +121,7 @@ def watched(model):
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", mostly_slow([False, True], "True"))
 def test_a_block_with_hooks_stands_alone_and_they_are_called_once(late):
     model, plain, x = deep()
@@ -165,6 +167,7 @@ HOOKS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", mostly_slow(list(HOOKS), "all backward"))
 def test_hooks_of_all_kinds_change_what_they_change_in_the_plain_model(kind):
     model, plain, x = deep()
@@ -197,6 +200,7 @@ class Shuffled(nn.Sequential):
         return iter([several[number] for number in torch.randperm(len(several))])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Halving, Shuffled])
 def test_a_sequence_that_is_run_in_its_own_way_is_left_alone(kind):
     torch.manual_seed(0)
@@ -208,6 +212,7 @@ def test_a_sequence_that_is_run_in_its_own_way_is_left_alone(kind):
     assert "forward" not in vars(model.blocks)
 
 
+@pytest.mark.slow
 def test_a_module_that_is_replaced_while_the_sequence_runs():
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -222,6 +227,7 @@ def test_a_module_that_is_replaced_while_the_sequence_runs():
         step(model, x)
 
 
+@pytest.mark.slow
 def test_blocks_in_another_order_are_not_the_same_group():
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -237,6 +243,7 @@ def test_blocks_in_another_order_are_not_the_same_group():
     assert f"blocks.0 to blocks.{MANY - 1}" in names
 
 
+@pytest.mark.slow
 def test_blocks_that_are_replaced_and_models_that_are_dropped_are_freed():
     model, _, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -263,6 +270,7 @@ class Calling(Normed):
         return 2 * super().__call__(x)
 
 
+@pytest.mark.slow
 def test_blocks_that_are_called_in_their_own_way_stand_alone():
     model, plain, x = deep(Calling)
     fit(model, AMPLE, choice="recompute")
@@ -281,6 +289,7 @@ def test_compiled_blocks_stand_alone():
     assert len(plan_of(model).choices) == 20
 
 
+@pytest.mark.slow
 def test_a_call_that_others_put_around_a_block_is_called():
     model, plain, x = deep()
     fit(model, AMPLE, choice="recompute")
@@ -291,6 +300,7 @@ def test_a_call_that_others_put_around_a_block_is_called():
     trains_alike(model, plain, x)
 
 
+@pytest.mark.slow
 def test_a_block_that_is_there_twice_stands_alone():
     torch.manual_seed(0)
     model = Deep()
@@ -301,6 +311,7 @@ def test_a_block_that_is_there_twice_stands_alone():
     assert {"blocks.3", "blocks.3 (2)"} <= set(plan_of(model).choices)
 
 
+@pytest.mark.slow
 def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     room = int(least(monkeypatch, MANY, 1) / 0.99) + 2
     assert least(monkeypatch, 2, 1) > room
@@ -351,6 +362,7 @@ def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
     assert budgets == [AMPLE["device"] - 1000]
 
 
+@pytest.mark.slow
 def test_shapes_that_change_have_neighbours_of_their_own():
     model, plain, _ = deep()
     fit(model, half())

@@ -334,6 +334,7 @@ def test_what_a_block_counts_from_the_beginning_is_right_when_it_begins_to_matte
     assert all(right and not messages for right, messages in steps_of(counting, "recompute"))
 
 
+@pytest.mark.slow
 def test_state_in_few_elements_is_found_in_the_end():
     steps = list(steps_of(late(listing_little), "recompute", 80, 300))
     (number,) = [number for number, (_, messages) in enumerate(steps) if messages]

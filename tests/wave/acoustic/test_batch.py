@@ -39,6 +39,7 @@ def place(request, monkeypatch):
     return lambda model: known.setdefault(model, move(model))
 
 
+@pytest.mark.slow
 def test_images_and_data_are_those_of_shots_alone(place):
     shots, models = survey(own_models=True)
     models = [place(model) for model in models]

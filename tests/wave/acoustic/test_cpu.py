@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from forebay.wave import AcousticModel, ElasticModel, Grid, ricker
-from forebay.wave.acoustic.cpu import MANY, CpuKernels
+from forebay.wave.acoustic.cpu import MANY, CpuKernels, correlate
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import physics_of
@@ -46,6 +46,17 @@ def test_a_step_of_a_plane_wave(shape, order, threads):
     assert np.allclose(new[inner], expected[inner], rtol=1e-12, atol=1e-12)
     new[inner] = old[inner]
     assert np.array_equal(new, old)  # the halo is left alone
+
+
+def test_a_record_that_is_read_only_is_of_no_other_type():
+    kernels = CpuKernels(Grid((24, 31), 1.0), 4, np.dtype(np.float32))
+    image, light, record = np.zeros((3, 24, 31), np.float32)
+    field = np.ones((32, 39), np.float32)[4:-4, 4:-4]
+    kernels.correlate(image, light, record, field, 1.0)
+    compiled = set(correlate[False].signatures)
+    record.flags.writeable = False
+    kernels.correlate(image, light, record, field, 1.0)
+    assert set(correlate[False].signatures) == compiled
 
 
 @pytest.mark.parametrize("physics", ["acoustic", pytest.param("elastic", marks=pytest.mark.slow)])

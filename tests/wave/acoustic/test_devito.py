@@ -47,6 +47,7 @@ def layers_of(propagator, u, axis):
     return equations, (shift + zeta.forward) / spacing**2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(60, 70), pytest.param((40, 44, 42), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
 def test_fields_agree_after_many_steps(shape):
     model = random_model(shape, absorb=10, roughness=900.0)

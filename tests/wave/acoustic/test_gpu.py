@@ -142,6 +142,7 @@ def test_rows_of_every_width_leave_their_margins_zero(there, width):
     assert field[:, last - 1].any() and not field[:, last:].any() and not field[:, :4].any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("axes", ["2-D", pytest.param("3-D", marks=pytest.mark.slow)])  # each is compiled
@@ -218,6 +219,7 @@ def test_images_in_three_dimensions(there):
     agree(found.illumination, expected.illumination, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["bounded:1e-4", "cast:bfloat16"])
 def test_records_encoded_where_they_lie_give_the_image_of_copies(there, seen, codec, monkeypatch):
     model, shot = seen
@@ -253,6 +255,7 @@ def test_records_are_multiplied_as_they_are_kept_in_three_dimensions(there, kept
         assert on_host(getattr(met, name)).any()
 
 
+@pytest.mark.slow
 def test_budgets_change_no_bit(there, seen):
     model, shot = seen
     kept, tight = (migrate(shot, there(model), every=3, budget=budget) for budget in ("64MB", "600kB"))
@@ -320,6 +323,7 @@ def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen
     assert isinstance(simulate(shot, there), np.ndarray)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 def test_a_step_is_three_launches(monkeypatch, seen):
     model, shot = seen
@@ -350,6 +354,7 @@ def test_chunks_cover_every_plane_and_are_not_short(axes, planes):
         assert min(planes, 4) <= chunk <= planes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "radius", "arch"),
     [
@@ -371,6 +376,7 @@ def test_the_source_compiles(axes, radius, arch):
     assert all(name in code for name in (b"change", b"change_back", b"advance", *own, b"crop"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [

@@ -32,6 +32,7 @@ def reflected(velocity, shot, dt, absorb, free_surface=False):
     return np.linalg.norm(data - expected) / np.linalg.norm(expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("frequency", "free_surface"), [(12.0, False), (4.0, True)])
 def test_twenty_points_return_less_than_a_thousandth_of_layered_ground(frequency, free_surface):
     velocity, dt = faulted((90, 120)), 0.002
@@ -51,6 +52,7 @@ def test_data_do_not_follow_from_a_cell_that_no_wave_reaches():
     assert np.abs(one - other).max() < 1e-6 * np.abs(one).max()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
 )
@@ -60,6 +62,7 @@ def test_waves_that_graze_a_layer_stay_bounded_and_return_little(free_surface):
     assert reflected(velocity, shot, dt / 2, 20, free_surface) < REFLECTED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(24, 30), pytest.param((12, 14, 13), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
 def test_twenty_thousand_steps_at_the_largest_time_step_stay_bounded(shape):
     model = random_model(shape, absorb=12, roughness=1500.0)

@@ -40,6 +40,7 @@ def test_a_layer_of_a_wavelength_returns_less_than_a_thousandth(axis):
     assert reflection(round(WAVELENGTH), axis) < -60
 
 
+@pytest.mark.slow
 def test_wider_layers_return_less():
     levels = [reflection(absorb, 0) for absorb in (5, 10, 20, 40)]
     assert levels == sorted(levels, reverse=True)

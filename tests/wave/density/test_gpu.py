@@ -91,6 +91,7 @@ def run(model, shot, order):
     return loop.kernels.get(loop.heard), p, p_old, loop.propagator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
 def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
     model = random_fluid(SHAPES[axes], free_surface=free_surface)
@@ -219,6 +220,7 @@ def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
         Density(Emulated(monkeypatch)(random_fluid((20, 20))), 1e-4, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "radius"), [(2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 4), (2, 2), (3, 2)))]
 )

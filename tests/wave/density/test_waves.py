@@ -90,6 +90,7 @@ def test_a_free_surface_is_a_mirror_that_changes_the_sign(shape):
     assert relative(one, simulate(pair, whole, dt=dt, dtype=np.float64)) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
 )
@@ -137,6 +138,7 @@ def test_the_time_step_is_the_largest_in_constant_density_and_below_it_elsewhere
         Density(DensityModel(velocity, rough, grid), largest)
 
 
+@pytest.mark.slow
 def test_budgets_change_no_bit_of_image_and_gradient():
     model = smooth_fluid((30, 40), absorb=10)
     shot = surface_shot(model, samples=60)
@@ -150,6 +152,7 @@ def test_budgets_change_no_bit_of_image_and_gradient():
     assert np.array_equal(kept.image, tight.image) and kept.image.any()
 
 
+@pytest.mark.slow
 def test_an_image_has_what_a_density_alone_reflects():
     grid = Grid((60, 80), 10.0)
     velocity, light = np.full(grid.shape, SPEED), np.full(grid.shape, 1000.0)

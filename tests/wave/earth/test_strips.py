@@ -57,6 +57,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="memory is kept by the rules of glibc")
 def test_threads_ask_the_system_for_their_pieces_once():
     found = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)

@@ -50,6 +50,7 @@ def products(loop):
     return np.vdot(heard, weights), np.vdot(loop.sent.astype(float), arrived), size
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("axes", "free_surface", "dtype", "tolerance"), CASES)
 def test_dot_products_agree(axes, free_surface, dtype, tolerance):
     model = random_rock(SHAPES[axes], free_surface=free_surface)

@@ -169,6 +169,7 @@ def test_rows_of_every_width_leave_their_margins_zero(there, width):
         assert whole[:, last - 1].any() and not whole[:, last:].any() and not whole[:, :4].any()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.parametrize(
     "variant", [name if name in ("wide", "halves") else pytest.param(name, marks=pytest.mark.slow) for name in VARIANTS]
@@ -232,6 +233,7 @@ def seen(request):
     return model, shot.with_data(simulate(shot, true))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 4])
 def test_images_are_those_of_the_cpu(there, seen, every):
     model, shot = seen
@@ -266,6 +268,7 @@ def test_budgets_change_no_bit(there, seen):
         assert all(np.array_equal(*map(on_host, both)) for both in zip(pair, tight.images[name], strict=True))
 
 
+@pytest.mark.slow
 def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     model, shot = seen
     shapes, totals = set(), []
@@ -280,6 +283,7 @@ def test_a_condition_sees_the_model_and_nothing_else(there, seen):
     assert sum(totals) * 5 * found.dt == pytest.approx(float(found.image.sum(dtype=float)), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "free_surface"), [BOXES[0], pytest.param(*BOXES[1], marks=pytest.mark.slow), *BOXES[2:]]
 )
@@ -301,6 +305,7 @@ def test_gradients_are_those_of_the_cpu(there, any_wavelet, axes, free_surface):
         agree(found.gradient[name], one, 5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 def test_a_step_has_as_few_launches_as_there_are_things_to_wait_for(monkeypatch, seen):
     model, shot = seen
@@ -342,6 +347,7 @@ class Tensor:
         return self.values.__array_interface__
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 def test_arrays_of_other_libraries_are_computed_with_as_those_of_cupy(monkeypatch, seen):
     model, shot = seen
@@ -406,6 +412,7 @@ def test_thread_blocks_compute_each_point_once_and_know_the_layers_there(sizes, 
             assert not there[first:last][~layered].any()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "radius", "arch", "parts"),
     [

@@ -67,6 +67,7 @@ def test_remainder_is_of_second_order(shape, free_surface, name):
     check(model, shot, name, dt=shot.dt)
 
 
+@pytest.mark.slow
 @BOXES
 def test_gradients_are_central_differences(shape, free_surface):
     """Of all arrays at once, in all cells: also those at the edges, which layers continue."""
@@ -95,6 +96,7 @@ def test_budgets_change_no_bit():
         assert everything.gradient[name].any()
 
 
+@pytest.mark.slow
 def test_velocities_are_all_that_is_kept():
     model = smooth_rock()
     shot = surface_shot(model, samples=120)

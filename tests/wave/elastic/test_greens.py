@@ -57,6 +57,7 @@ def velocity_in_plane(time, away, force, heard):
     return np.array([2 * np.trapezoid(velocity_in_space(now, places, force, heard), beyond) for now in time])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("grid", "receivers", "solution", "forces"),
     [
@@ -148,6 +149,7 @@ def rayleigh_speed():
     return VS * ratio[np.abs(equation).argmin()]
 
 
+@pytest.mark.slow
 def test_a_wave_travels_along_a_free_surface_at_its_speed():
     grid = Grid((41, 221), 10.0, absorb=25, free_surface=True)
     near, far, dt = 900.0, 2000.0, 0.002
@@ -159,6 +161,7 @@ def test_a_wave_travels_along_a_free_surface_at_its_speed():
     assert np.abs(other).max() > 0.8 * np.abs(one).max()  # it does not spread
 
 
+@pytest.mark.slow
 def test_nothing_pushes_on_a_free_surface():
     """What a surface returns of a pressure wave from straight below is that wave, as velocities, doubled."""
     grid = Grid((61, 201), 10.0, absorb=30, free_surface=True)

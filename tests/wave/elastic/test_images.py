@@ -38,6 +38,7 @@ def exact(shot, model):
     return migrate(shot, model, every=1, images=("pp", "velocity"), budget="64MB", schedule="storeall")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["pp", "velocity"])
 def test_the_reflector_is_imaged_where_it_is(exact, name):
     image, light = exact.images[name]
@@ -57,6 +58,7 @@ def test_an_image_has_the_sign_of_the_reflection(exact):
     assert (pressure > 0).all() and (motion < 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

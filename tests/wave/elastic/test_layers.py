@@ -27,6 +27,7 @@ def heard(model, sends):
     return np.split(simulate(shot, model, dt=0.001), 3, axis=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sends", [pytest.param("explosion", marks=pytest.mark.slow), "force z"])
 def test_twenty_points_change_data_by_less_than_a_thousandth(sends):
     exact = heard(layered(MORE, 40), sends)
@@ -69,6 +70,7 @@ RUNS = {
 """A model, what is sent, where, and its frequency."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "steps"),
     [

@@ -73,6 +73,7 @@ def test_waves_in_a_closed_box_keep_their_energy(shape, free_surface):
     assert np.ptp(energies) < 1e-9 * energies[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fluid", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rock", "soaked rock"])
 @pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])
 def test_waves_in_an_open_box_leave_it(free_surface, fluid):
@@ -134,6 +135,7 @@ def difference(grid, axis, more, seconds, spot, far, sends="explosion", hears="p
     return decibels(here - without, without)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axis", "wave"),
     [

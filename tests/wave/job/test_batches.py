@@ -25,6 +25,7 @@ def together(monkeypatch):
     return batches
 
 
+@pytest.mark.slow
 def test_images_of_shots_together_are_those_of_shots_alone(together, finished, tmp_path):
     job = parse(TEXT, tmp_path)
     survey = run_job(job)

@@ -62,7 +62,7 @@ MANY = (0.05, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.98)
 CASES = itertools.product([ACOUSTIC, ELASTIC], [True, False], [True, False])
 KILLED = [
     (ACOUSTIC, True, True, [0.9]),
-    (ELASTIC, True, False, [0.4]),
+    pytest.param(ELASTIC, True, False, [0.4], marks=pytest.mark.slow),
     *(pytest.param(*case, MANY, marks=pytest.mark.slow) for case in CASES),
 ]
 

@@ -72,6 +72,7 @@ def same(one, other):
     )
 
 
+@pytest.mark.slow
 def test_seconds_are_those_of_the_run_and_of_its_shots(inverted, job):
     begun = time.perf_counter()
     again = run_inversion(job)
@@ -131,6 +132,7 @@ def test_a_finished_one_computes_nothing_again(job, inverted, computed):
     assert same(run_inversion(job), inverted)
 
 
+@pytest.mark.slow
 def test_it_goes_on_inside_of_an_evaluation_with_the_same_bits(tmp_path, inverted, computed):
     for until in (1, 5):
         computed.until = until
@@ -176,6 +178,7 @@ def test_a_failing_shot_ends_the_run_and_the_others_are_kept(tmp_path, monkeypat
     assert "a bad disk" in next((tmp_path / "out" / "shots").glob("stage-0-evaluation-00000/00001.error")).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_two_workers_give_the_same_bits(job, inverted, processes):
     distributed = pytest.importorskip("distributed")
@@ -242,6 +245,7 @@ def in_files(inverted, folder, spoilt=None, **tables):
     return inversion_text(SINGLE, **usual | tables)
 
 
+@pytest.mark.slow
 def test_traces_that_are_spoilt_in_files_do_not_count(inverted, tmp_path):
     survey = run_inversion(parse(in_files(inverted, tmp_path, spoilt=4), tmp_path, command="fwi"))
     shots = shots_of(inverted.workspace)

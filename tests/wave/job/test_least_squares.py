@@ -57,6 +57,7 @@ def same(one, other):
     return one.residuals == other.residuals and np.array_equal(one.change, other.change)
 
 
+@pytest.mark.slow
 def test_seconds_are_those_of_the_run(explained, tmp_path):
     shutil.copytree(explained.workspace.root, tmp_path / "out")
     begun = perf_counter()

@@ -44,6 +44,7 @@ def forbidden(*args):
     raise AssertionError("there is no need to")
 
 
+@pytest.mark.slow
 def test_images_are_as_close_as_the_job_says(piloted, tmp_path):
     survey, _ = piloted
     exact = run_job(parse(job_text(shots=SHOTS, memory='host = "9MB"', **TABLES), tmp_path))
@@ -77,6 +78,7 @@ def test_a_job_that_goes_on_takes_the_same_bound_without_another_pilot(piloted, 
     assert again.resumed == 1 and same_images(again, piloted[0]) and again.check == piloted[0].check
 
 
+@pytest.mark.slow
 def test_a_job_that_ended_in_its_pilot_gives_the_same_bits(piloted, tmp_path, monkeypatch):
     real, calls = pilot.try_bounds, []
 
@@ -212,6 +214,7 @@ def test_images_that_are_too_far_are_told(piloted, job, monkeypatch):
     assert len(told) == 1
 
 
+@pytest.mark.slow
 def test_the_report_shows_what_the_codec_changes(piloted, tmp_path):
     survey = piloted[0]
     shown = draw_difference(survey, tmp_path / "difference.png")

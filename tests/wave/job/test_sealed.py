@@ -243,6 +243,7 @@ def test_verify_looks_and_repair_computes_what_is_damaged_and_nothing_else(runs,
     assert command(tmp_path, "--verify")[0] == 0
 
 
+@pytest.mark.slow
 def test_results_are_sealed_and_written_again(runs, job, tmp_path, monkeypatch):
     monkeypatch.setattr("forebay.report.drawing.missing", lambda: ["matplotlib"])  # pictures take their time
     text = TEXT.replace('formats = ["npy"]', 'formats = ["npy", "zarr"]')

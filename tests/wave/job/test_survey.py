@@ -98,6 +98,7 @@ def test_reflectors_are_where_they_are(whole):
     assert min(abs(depth - place) for place in np.flatnonzero(boundaries > 0.05)) <= 2
 
 
+@pytest.mark.slow
 def test_what_might_be_better_is_said_once_for_all_shots(tmp_path):
     more, text = "[imaging]\nevery = 30\n", AMPLE.replace(f"shots = {SHOTS}", "shots = 2")
     with pytest.warns(WaveWarning) as told:
@@ -213,6 +214,7 @@ def test_where_no_shot_is_migrated_the_first_reason_is_told(tmp_path, monkeypatc
         run_job(job_in(tmp_path))
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypatch):
     tried, real = [], work._run
 
@@ -229,6 +231,7 @@ def test_what_is_wrong_with_a_shot_is_not_tried_again(whole, tmp_path, monkeypat
     assert attempt.hopeless(budget) and not attempt.hopeless(disk) and not attempt.hopeless(MemoryError())
 
 
+@pytest.mark.slow
 def test_a_folder_for_snapshots_is_made(whole, tmp_path):
     told = TEXT.replace('disk = "20MB"', 'disk = "20MB"\ndirectory = "scratch/below"')
     assert same_images(run_job(parse(told, tmp_path)), whole)
@@ -255,6 +258,7 @@ def test_a_budget_that_no_plan_fits_into_ends_the_run_at_the_first_shot(tmp_path
     assert tried == [0]
 
 
+@pytest.mark.slow
 def test_a_shot_that_fails_is_tried_again_and_all_steps_and_the_time_left_are_told(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=1)
     told, real = [], ProgressBars.steps
@@ -278,12 +282,14 @@ def test_a_shot_that_fails_is_tried_again_and_all_steps_and_the_time_left_are_to
     assert re.fullmatch(r"shot 4 in .*s: 5 of 5", lines[-1])
 
 
+@pytest.mark.slow
 def test_a_shot_is_tried_again_as_often_as_the_job_says(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 2, times=2)
     job = job_in(tmp_path)
     assert not run_job(job.model_copy(update={"run": job.run.model_copy(update={"retries": 2})})).failed
 
 
+@pytest.mark.slow
 def test_a_plan_that_was_made_where_there_was_more_memory_is_made_anew(whole, tmp_path, monkeypatch):
     failing(monkeypatch, 3, times=99)
     first = run_job(parse(UNLIMITED, tmp_path))
@@ -324,6 +330,7 @@ def test_a_finished_job_keeps_its_plan_however_little_memory_is_left(tmp_path, m
     assert "The plan" not in page and "Where the time of each shot went" in page
 
 
+@pytest.mark.slow
 def test_a_shot_migrates_in_its_part_of_the_model_whose_top_is_quiet_where_that_is_asked_for(whole, tmp_path):
     survey = run_job(job_in(tmp_path, "[imaging]\naperture = 100.0\nmute = 800.0\n").model_copy())
     assert np.array_equal(survey.stack.image, whole.stack.image)  # receivers are everywhere, so every part is the whole
@@ -345,6 +352,7 @@ def test_a_shot_migrates_in_its_part_of_the_model_whose_top_is_quiet_where_that_
     assert np.array_equal(spread[box], part.image) and not spread[:, box[1].stop :].any()
 
 
+@pytest.mark.slow
 def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path):
     workspace = whole.workspace
     gathers = []
@@ -362,6 +370,7 @@ def test_recorded_shots_at_another_sampling_give_the_same_image(whole, tmp_path)
     assert np.linalg.norm(survey.stack.image - whole.stack.image) < 0.03 * np.linalg.norm(whole.stack.image)
 
 
+@pytest.mark.slow
 def test_a_codec_serves_all_shots_and_hardly_shows(whole, tmp_path):
     survey = run_job(parse(TEXT.replace('disk = "20MB"', 'codec = "bounded:1e-4"'), tmp_path))
     assert survey.workspace.plan().codec.startswith("bounded")
@@ -483,11 +492,13 @@ class TestOnDask:
         ):
             yield client
 
+    @pytest.mark.slow
     def test_it_gives_the_same_bits(self, whole, tmp_path, client, monkeypatch):
         failing(monkeypatch, 3, times=1)
         job = changed(job_in(tmp_path), scheduler=client.scheduler.address)
         assert same_images(run_job(job), whole)
 
+    @pytest.mark.slow
     def test_what_fails_is_reported(self, whole, tmp_path, client, monkeypatch):
         failing(monkeypatch, 0, times=99)
         job = changed(job_in(tmp_path), scheduler=client.scheduler.address)

@@ -43,6 +43,7 @@ def recorded(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_zero_phase_and_delayed_wavelets_give_the_same_image(recorded):
     delayed = run_job(job(recorded, "delayed", 'file = "w.npy"'))
     centred = run_job(job(recorded, "centred", f'file = "w.npy"\ntime_zero = {EARLY * DT}'))

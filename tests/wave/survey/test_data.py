@@ -50,6 +50,7 @@ def test_shots_come_back_one_at_a_time(tmp_path, suffix):
         assert found.dt == 0.002 and np.array_equal(found.geometry.receivers, geometry.receivers)
 
 
+@pytest.mark.slow
 def test_threads_may_read_files_of_numpy_at_once(tmp_path):
     one, other = np.arange(12.0).reshape(3, 4), np.ones(5)
     np.save(tmp_path / "one.npy", one)

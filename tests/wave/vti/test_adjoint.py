@@ -44,6 +44,7 @@ def change_of(model, name, seed=0):
     return np.random.default_rng(seed).standard_normal(model.grid.shape) * SIZES[name]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shape", "free_surface"),
     [((21, 24), False), ((21, 24), True), pytest.param((12, 13, 14), True, marks=pytest.mark.slow)],

@@ -163,6 +163,7 @@ def test_budgets_change_no_bit(there, seen):
         assert np.array_equal(on_host(kept.gradient[name]), on_host(tight.gradient[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
 )
@@ -221,6 +222,7 @@ def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
         VTI(Emulated(monkeypatch)(random_shale((20, 20))), 1e-4, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("axes", "radius"), [(2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 4), (2, 2), (3, 2)))]
 )

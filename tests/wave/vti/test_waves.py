@@ -116,6 +116,7 @@ def test_a_free_surface_is_a_mirror_that_changes_the_sign(shape):
     assert relative(found, simulate(pair, whole, dt=dt, dtype=np.float64)) < 1e-11
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
 )
@@ -214,6 +215,7 @@ def test_budgets_change_no_bit_of_image_and_gradient():
     assert np.array_equal(kept.image, tight.image) and kept.image.any()
 
 
+@pytest.mark.slow
 def test_single_precision_gives_the_gradients_of_double():
     model = smooth_shale((30, 40), absorb=10)
     shot = surface_shot(model, samples=80)
@@ -223,6 +225,7 @@ def test_single_precision_gives_the_gradients_of_double():
         assert relative(single[name], double[name]) < 1e-4
 
 
+@pytest.mark.slow
 def test_an_image_has_what_anisotropy_alone_reflects():
     """At v everywhere: where epsilon and delta begin, waves that come at an angle are reflected."""
     grid = Grid((60, 80), 10.0)

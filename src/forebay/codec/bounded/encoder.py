@@ -137,7 +137,7 @@ def push_tail(stream: Any, filled: int, words: Any, at: int) -> int:
 def pack(d: Any, each: int, widths: Any, spare: Any, words: Any, at: int) -> int:
     """Concatenate the fields of each lane, word by word for all lanes; return the word after the last."""
     stream = fill(np.int32(0))
-    filled = 0
+    filled: Any = np.int64(0)
     for row in range(ROWS):
         width = widths[row]
         if width == 0:

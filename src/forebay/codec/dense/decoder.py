@@ -54,7 +54,7 @@ def decode_top(
             whole = whole and mine >= 0 and mine < np.inf
         if not whole or code == 0:
             damaged += not whole
-            clear(desk.x, 0, VALUES)
+            clear(desk.x, np.int64(0), np.int64(VALUES))
         scatter_bricks(desk.x, grid, place, rank, known)
     return damaged
 
@@ -110,7 +110,7 @@ def decode_tiles(
             clear(field, PAD + cells, VALUES - cells)
         else:
             if not coded:
-                clear(desk.steps, 0, VALUES)
+                clear(desk.steps, np.int64(0), np.int64(VALUES))
             careful = outside > 0 or not coded or not full(place)
             restore(desk.steps, rank, desk.coarse, about, mine, careful, field)
         scatter(above, field, grid, place, rank, known)

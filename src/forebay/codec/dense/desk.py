@@ -73,7 +73,7 @@ def spot_of(symbol: int, begins: Any) -> int:
 
 
 @jit
-def clear(values: Any, first: int, count: int) -> None:
+def clear(values: Any, first: Any, count: Any) -> None:
     """Make so many values zero, from one on; rows at a time, as the compiler would store each by itself."""
     for k in range(first, first + count, LANES):
         store(fill(values.dtype.type(0)), values, k)

@@ -56,7 +56,7 @@ def own_numbers(numbers: Any, scales: Any, exponent: Any) -> Any:
 
 
 @jit
-def keep(raw: Any, spot: int, each: int, words: Any, at: int) -> int:
+def keep(raw: Any, spot: Any, each: int, words: Any, at: int) -> int:
     """Write a value as it is; return the word after it."""
     for part in range(each):
         words[at + part] = raw[spot * each + part]
@@ -104,7 +104,7 @@ def encode_top(
             places[tile] = np.uint32((here | (ODD if odd else 0)) if used else 0)
             if used and own:
                 desk.near[0] = numbers[0]
-                at = keep(desk.prefix, 0, own, words, at)
+                at = keep(desk.prefix, np.int64(0), own, words, at)
             for k in range(used):
                 words[at + k] = desk.words[k]
             at += used
@@ -183,7 +183,7 @@ def encode_tiles(
             places[first + tile] = np.uint32((here | (ODD if odd else 0)) if used else 0)
             if used and own:
                 desk.near[0] = numbers[0]
-                at = keep(desk.prefix, 0, own, words, at)
+                at = keep(desk.prefix, np.int64(0), own, words, at)
             for k in range(used):
                 words[at + k] = desk.words[k]
             at += used

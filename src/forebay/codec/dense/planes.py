@@ -25,15 +25,15 @@ FOUR = np.uint32(15)
 
 
 @jit
-def put(words: Any, at: int, bits: Any, count: int) -> None:
+def put(words: Any, at: int, bits: Any, count: Any) -> None:
     """Write so many bits from one on, where there are zeros."""
-    words[at >> 5] |= np.uint32(bits) << np.uint32(at & 31)
+    words[at >> 5] |= bits << np.uint32(at & 31)
     if (at & 31) + count > 32:
-        words[(at >> 5) + 1] |= np.uint32(bits) >> np.uint32(32 - (at & 31))
+        words[(at >> 5) + 1] |= bits >> np.uint32(32 - (at & 31))
 
 
 @jit
-def bits_at(words: Any, at: int, count: int) -> Any:
+def bits_at(words: Any, at: int, count: Any) -> Any:
     """Return so many bits from one on, and read no word but those that have them."""
     found = words[at >> 5] >> np.uint32(at & 31)
     if (at & 31) + count > 32:
@@ -156,7 +156,9 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
     if listed == 0 and outside == 0:
         return 0, False
     whole = whole_groups(masks, rows // 4) if 3 * listed > WORTH - 4 * THREADS else 0
-    told_groups, count = rows // 4 - count_of(np.uint32(whole)), 0
+    told_groups = rows // 4 - count_of(np.uint32(whole))
+    count: Any = np.int64(0)
+    told: Any = np.int64(0)
     if whole:
         for warp in range(WARPS):
             for number in range(rows):
@@ -175,7 +177,7 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
             groups += count_of(groups_of(np.uint32(masks[warp * LANES + lowest_of(flags)])))
             flags &= flags - ONE
     begin = at + (HEAD if told_groups else 0)
-    told, nibbles = 0, told_groups * flagged
+    nibbles = told_groups * flagged
     for k in range(begin, begin + (nibbles + 4 * groups + 31) // 32):
         words[k] = 0
     here = words[begin:]
@@ -186,12 +188,12 @@ def pack(symbols: Any, begins: Any, outside: int, words: Any, masks: Any, codes:
             flags &= flags - ONE
             own = np.uint32(masks[warp * LANES + lane])
             some = groups_of(own)
-            put(here, told, without(some, whole, rows // 4) if whole else some, told_groups)
+            put(here, told, np.uint32(without(some, whole, rows // 4) if whole else some), told_groups)
             told += told_groups
             while some:
                 group = lowest_of(some)
                 some &= some - ONE
-                put(here, nibbles, own >> np.uint32(4 * group) & FOUR, 4)
+                put(here, nibbles, np.uint32(own >> np.uint32(4 * group) & FOUR), np.int64(4))
                 nibbles += 4
             while own:
                 symbol = symbols[begins[warp, lowest_of(own)] + lane]
@@ -213,7 +215,7 @@ def write_chunks(codes: Any, count: int, words: Any, begin: int, nibbles: int) -
     for chunk in range(chunks):
         code = load(codes, chunk * LANES)
         width = max(1, width_of(any_of(code)))
-        put(here, nibbles + 4 * chunk, np.uint32(width - 1), 4)
+        put(here, nibbles + 4 * chunk, np.uint32(width - 1), np.int64(4))
         lanes = min(LANES, count - chunk * LANES)
         if lanes == LANES:
             for bit in range(width):
@@ -259,7 +261,7 @@ def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int
         groups += count_of(here[k] & (EVERY >> np.uint32(32 - min(32, nibbles - 32 * k))))
     if begin + (nibbles + 4 * groups + 31) // 32 > words.size:
         return none
-    told = 0
+    told: Any = np.int64(0)
     for warp in range(WARPS if told_groups else 0):
         flags, thread = words[at + warp], warp * LANES
         store(fill(np.int32(0)), masks, thread)
@@ -281,7 +283,7 @@ def measure(words: Any, odd: bool, rows: int, masks: Any) -> tuple[int, int, int
     if end > words.size:
         return none
     for chunk in range(chunks):
-        width = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
+        width = np.int64(bits_at(here, nibbles + 4 * chunk, np.int64(4))) + 1
         end += (width * min(LANES, listed - chunk * LANES) + 31) // 32
     return exact, whole, listed, begin, nibbles, end if end <= words.size else -1
 
@@ -296,7 +298,7 @@ def unpack(words: Any, odd: bool, begins: Any, masks: Any, list_: Any, steps: An
     here, rows, chunks = words[begin:], begins.shape[1], (listed + LANES - 1) // LANES
     at, first = begin + (nibbles + 4 * chunks + 31) // 32, GROUP * count_of(np.uint32(whole))
     for chunk in range(chunks):
-        width: Any = np.int64(bits_at(here, nibbles + 4 * chunk, 4)) + 1
+        width: Any = np.int64(bits_at(here, nibbles + 4 * chunk, np.int64(4))) + 1
         lanes = min(LANES, listed - chunk * LANES)
         code = zeros
         if lanes == LANES:

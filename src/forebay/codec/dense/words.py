@@ -20,7 +20,10 @@ BIT = ir.IntType(1)
 
 
 def jit(function: F) -> F:
-    """Compile a function for one thread that leaves the others theirs, takes no memory and counts no references."""
+    """Compile a function for one thread that leaves the others theirs, takes no memory and counts no references.
+
+    It is compiled again for each constant that another hands over, or has in a variable at first: np.int64(0) is none.
+    """
     return compiled.jit(function, error_model="numpy", _nrt=False)
 
 

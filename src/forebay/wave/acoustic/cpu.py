@@ -18,7 +18,7 @@ from forebay.wave.acoustic.cpu_layers import LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Sensing
-from forebay.wave.kernels.jit import jit, jits, prange
+from forebay.wave.kernels.jit import jit, jits, prange, writable
 from forebay.wave.kernels.points import gather, scatter
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative
@@ -231,7 +231,7 @@ class CpuKernels:
     def curvature(self, sensing: Sensing, p: Any, weights: Any, layers: AcousticLayers) -> None:
         """Add a record times lap(p), with what layers have just changed in it in a step back, to a total."""
         scale, tables = self.dtype.type(sensing.factor), self._tables(layers, p, weights)
-        arrays = self._shots(sensing.total, sensing.record, p, layers.changes, tables)
+        arrays = self._shots(sensing.total, writable(sensing.record), p, layers.changes, tables)
         for total_of, other_of, p_of, changes, table in arrays:
             curvature(*self._kind, p_of.size >= MANY)(total_of, other_of, p_of, weights, scale)
             if table is not None:
@@ -265,5 +265,5 @@ class CpuKernels:
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
         """Add p q to an image and p p to its illumination."""
-        deep = [array if array.ndim == 3 else array[None] for array in (image, illumination, p, q)]
+        deep = [array if array.ndim == 3 else array[None] for array in (image, illumination, writable(p), writable(q))]
         correlate[image.size >= MANY](*deep, self.dtype.type(factor))

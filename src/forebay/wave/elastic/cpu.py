@@ -235,7 +235,8 @@ class ElasticCpuKernels(CpuKernels):
 
     def correlate_between(self, image: Any, illumination: Any, p: Any, q: Any, axis: int, factor: float) -> None:
         """Correlate fields that lie between the points of the image along an axis."""
-        deep = [array if array.ndim == 3 else array[:, None] for array in (image, illumination, p, q)]
+        arrays = image, illumination, writable(p), writable(q)
+        deep = [array if array.ndim == 3 else array[:, None] for array in arrays]
         axis = axis if image.ndim == 3 else 2 * axis
         step = tuple(int(place == axis) for place in range(3))
         correlate_between[image.size >= MANY](*deep, step, self.dtype.type(factor / 2))

@@ -66,9 +66,10 @@ class Resampler:
         if self.same:
             return traces
         out = np.zeros((self.new_samples, *traces.shape[1:]), traces.dtype)
+        from forebay.wave.kernels.jit import writable
         from forebay.wave.kernels.traces import pull  # compiled when it is needed
 
-        old, new = traces.reshape(self.samples, -1), out.reshape(self.new_samples, -1)
+        old, new = writable(traces).reshape(self.samples, -1), out.reshape(self.new_samples, -1)
         in_strips(lambda part: pull(old, *self._taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
         return out
 
