@@ -30,8 +30,29 @@ def fluxes_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
 
 
 @cache
+def remember_whole(parallel: bool) -> Any:
+    """Compile what layers do first on the way back: zeta of what is differentiated across rows.
+
+    It is a function of its own because Numba would fuse its loop with the next one, which reads what this one writes.
+    """
+
+    @jit(parallel=parallel, lone=True)
+    def layers(p: Any, r: Any, share: Any, excess: Any, memory: Any, about: Any, jobs: Any, b: Any) -> None:
+        for number in prange(len(jobs)):
+            setting = flush()
+            axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
+            kept, fade = memory[about[axis, ZETA] + jobs[number, KEPT]], b[axis, 0, place]
+            for x in range(p.shape[1]):
+                stress = p[row, x] if axis else share[row, x] * p[row, x] + excess[row, x] * r[row, x]
+                kept[x] = stress + fade * kept[x]
+            restore(setting)
+
+    return layers
+
+
+@cache
 def remember(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> Any:
-    """Compile what layers do before a sweep: zeta of what is differentiated on the way back, then psi."""
+    """Compile what layers do before a sweep: psi, and zeta along rows on the way back."""
     f, zero, last = fluxes_of(radius, dtype), dtype.type(0), ndim - 1
 
     @jit(parallel=parallel, lone=True)
@@ -40,15 +61,6 @@ def remember(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, parallel:
         columns: Any, a: Any, b: Any
     ) -> None:  # fmt: skip
         wide, (psi_x, zeta_x) = p.shape[1], (along[0], along[1])
-        if back:
-            for number in prange(len(jobs)):
-                setting = flush()
-                axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
-                kept, fade = memory[about[axis, ZETA] + jobs[number, KEPT]], b[axis, 0, place]
-                for x in range(wide):
-                    stress = p[row, x] if axis else share[row, x] * p[row, x] + excess[row, x] * r[row, x]
-                    kept[x] = stress + fade * kept[x]
-                restore(setting)
         for number in prange(len(jobs)):
             setting = flush()
             axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
@@ -255,8 +267,11 @@ class VTICpuKernels(CpuKernels):
         (p, p_old, r, r_old), pml = (state[name] for name in FIELDS), state.get("pml")
         if pml is not None:
             fields = rows_of(propagator.layers, pml, p, r, propagator.share, propagator.excess)
-            layers = remember(*self._kind, back, p.size >= MANY)
-            layers(*fields, *self._tables_of(propagator).values())
+            tables = self._tables_of(propagator)
+            if back:
+                whole = remember_whole(p.size >= MANY)
+                whole(*fields[:5], *(tables[name] for name in ("about", "jobs", "b")))
+            remember(*self._kind, back, p.size >= MANY)(*fields, *tables.values())
         self._sweep(propagator, (p, r, p_old, r_old, r_old), (p, r), pml, 0.0, back=back, sense=False)
         self.scatter(p_old, senders.points, values, senders.factors)
         return state | {"p": p_old, "p_old": p, "r": r_old, "r_old": r}
