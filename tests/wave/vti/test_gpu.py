@@ -15,11 +15,11 @@ from tests.wave.vti_setups import NAMES, random_shale, smooth_shale, transpose
 from forebay.errors import DeviceError, WaveError
 from forebay.wave import VTI, Loop, VTIModel, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
-from forebay.wave.density import gpu as density_gpu
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant
+from forebay.wave.sweeps import gpu as sweeps_gpu
 from forebay.wave.vti import propagator as vti
-from forebay.wave.vti.gpu import SOURCE, VTIGpuKernels
+from forebay.wave.vti.gpu import VTIGpuKernels
 
 TOLERANCE = 5e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
@@ -39,7 +39,7 @@ TWINS = [
     ),
 ]
 """Axes, whether there is a free surface, and the order: another one compiles all loops of the CPU anew."""
-SMALL = Variant(block=(8, 4))
+SMALL = Variant(block=(32, 4), blocks=1, ahead=2)
 
 
 class Emulated:
@@ -56,7 +56,7 @@ class Emulated:
 
         monkeypatch.setattr(vti, "kernels_of", kernels)
         monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
-        monkeypatch.setattr(density_gpu, "SHORTEST", 6)  # so that planes are parted
+        monkeypatch.setattr(sweeps_gpu, "SHORTEST", 6)  # so that planes are parted
 
     def __call__(self, model):
         return VTIModel(*(values.view(twins.OnDevice) for values in model.arrays), model.grid)
@@ -222,13 +222,17 @@ def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
 
 
 @pytest.mark.parametrize(
-    ("axes", "radius"), [(2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 4), (2, 2), (3, 2)))]
+    ("source", "axes"),
+    [("sweep.cu", 2), *(pytest.param(source, 3, marks=pytest.mark.slow) for source in ("sweep.cu", "volume.cu"))],
 )
-def test_the_source_compiles(axes, radius):
+@pytest.mark.parametrize("radius", [4, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_source_compiles(source, axes, radius):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2, "BLOCKS": 1}
+    defines = {"RADIUS": radius, "BLOCK_Y": 16 if axes == 3 else 1} | (of_sweep if source == "sweep.cu" else of_volume)
     try:
-        block = {"BLOCK_X": 32, "BLOCK_Y": 8 if axes == 3 else 1}
-        code = compile_only(SOURCE, "sm_90", fmad=False, defines={"AXES": axes, "RADIUS": radius} | block)
+        code = compile_only(VTIGpuKernels.folder / source, "sm_90", fmad=False, defines=defines)
     except DeviceError as error:
         pytest.skip(str(error))
-    assert all(name in code for name in (b"remember", b"advance", b"retreat", b"sense"))
+    others = (b"remember", b"sense") if source == "sweep.cu" else ()
+    assert all(name in code for name in (b"advance", b"retreat", *others))

@@ -1,21 +1,18 @@
-"""The loops of VTI waves on a GPU: the kernels of ``sweep.cu``, whose CPU twins say what they compute.
-
-A step is three launches: what layers remember, the sweep, and the points; a step back has one more for the layers.
-"""
+"""The loops of VTI waves on a GPU: ``sweep.cu`` and ``volume.cu``, whose CPU twins say what they compute."""
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from forebay.wave.density.gpu import DensityGpuKernels
 from forebay.wave.kernels.device import Launch
+from forebay.wave.sweeps.gpu import LANES, SweepGpuKernels
 from forebay.wave.vti.fields import FIELDS, SUMS
 
-SOURCE = Path(__file__).parent / "sweep.cu"
 
-
-class VTIGpuKernels(DensityGpuKernels):
+class VTIGpuKernels(SweepGpuKernels):
     """The kernels for one grid and one order, in float32."""
+
+    folder, outer = Path(__file__).parent, 1
 
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
@@ -55,7 +52,11 @@ class VTIGpuKernels(DensityGpuKernels):
         if name not in self._prepared:
             weights = [step**-2 for step in propagator.model.grid.spacing]
             medium = {"hard": propagator.stiffness, "share": propagator.share, "excess": propagator.excess}
-            others = {"p_old": None, "r_old": None, "third": None, "other_p": None, "other_r": None, "factor": 0.0}
-            fields, of_sweep = {"p": None, "r": None, **medium}, {**others, "mirrored": self._mirrored}
-            self._prepared[name] = self._prepare(SOURCE, name, propagator.layers, weights, fields, of_sweep)
+            fields, of_step = {"p": None, "r": None, **medium}, {"p_old": None, "r_old": None}
+            of_gradient = {"third": None, "other_p": None, "other_r": None, "factor": 0.0}
+            self._prepared[name] = self._prepare(name, propagator.layers, weights, fields, of_step, of_gradient)
         return self._prepared[name]
+
+    def _shared(self) -> int:
+        stages, rows = self.variant.ahead, self.variant.block[1]
+        return LANES * ((stages + 1) * (rows + 2 * self.radius) + 9 * stages * rows)
