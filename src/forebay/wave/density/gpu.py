@@ -1,6 +1,5 @@
 """The loops of waves in variable density on a GPU: ``sweep.cu`` and ``volume.cu``, whose CPU twins say what they do."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,37 +15,16 @@ class DensityGpuKernels(SweepGpuKernels):
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the medium, of the pressure before that step."""
         launch = self._launch(propagator, "sense")
-        launch.set(p=state["p_old"], old=sums["stiffness"], stiff=sums["density"], other=record, factor=factor)
+        launch.set(p=state["p_old"], p_old=sums["stiffness"], stiff=sums["density"], other=record, factor=factor)
         launch.set(pml=state.get("pml"))
         launch(self.device.stream())
-        launch.set(p=None, old=None, stiff=None, other=None, pml=None)  # nothing is kept alive
-
-    def _run(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, *, back: bool
-    ) -> Any:
-        stream, address = self.device.stream(), self.device.address
-        listeners, heard = hears if hears is not None else (None, None)
-        layers, points = self._launch(propagator, "remember"), self._points(senders, listeners)
-        sweep = self._launch(propagator, "retreat" if back else "advance")
-        p, old, pml = (address(state[name]) if name in state else 0 for name in ("p", "p_old", "pml"))
-        values, row = address(sent), sent.itemsize * sent.shape[1]
-        out, across = (0, 0) if heard is None else (address(heard), heard.itemsize * heard.shape[1])
-        for step in steps:
-            for whole in range(int(back), -1, -1) if pml else ():
-                layers.set(p=p, pml=pml, back=int(back), whole=whole)
-                layers(stream)
-            sweep.set(p=p, old=old, pml=pml)
-            sweep(stream)
-            points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
-            points(stream)
-            p, old = old, p
-        return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+        launch.set(p=None, p_old=None, stiff=None, other=None, pml=None)  # nothing is kept alive
 
     def _launch(self, propagator: Any, name: str) -> Launch:
         """Return a launch, prepared once."""
         if name not in self._prepared:
             weights = [2 / step for step in propagator.model.grid.spacing]
-            fields, of_step = {"p": None, "rho": propagator.density}, {"old": None, "stiff": propagator.stiffness}
+            fields, of_step = {"p": None, "rho": propagator.density}, {"p_old": None, "stiff": propagator.stiffness}
             of_gradient = {"other": None, "factor": 0.0}
             self._prepared[name] = self._prepare(name, propagator.layers, weights, fields, of_step, of_gradient)
         return self._prepared[name]

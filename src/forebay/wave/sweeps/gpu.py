@@ -28,6 +28,10 @@ class SweepGpuKernels(GpuKernels, ABC):
 
     folder: Path
     """where the sources are"""
+    newest: tuple[str, ...] = ("p",)
+    """the fields of a state, each of which has an older one"""
+    reflected = True
+    """whether anybody looks at the pressure above a free surface"""
     outer: int
     """words at each end of a warp's that it only reads, in three dimensions"""
 
@@ -49,11 +53,34 @@ class SweepGpuKernels(GpuKernels, ABC):
         """Take the adjoint's state back through steps, in place, sending a row of values in each."""
         return self._run(propagator, state, senders, sent, steps, None, back=True)
 
-    @abstractmethod
     def _run(
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any, *, back: bool
     ) -> Any:
-        """Step, forward or back."""
+        stream, address = self.device.stream(), self.device.address
+        listeners, heard = hears if hears is not None else (None, None)
+        layers, points = self._launch(propagator, "remember"), self._points(senders, listeners)
+        sweep = self._launch(propagator, "retreat" if back else "advance")
+        other = {name: f"{name}_old" for name in self.newest}
+        other |= {old: name for name, old in other.items()}
+        fields, pml = {name: address(state[name]) for name in other}, address(state["pml"]) if "pml" in state else 0
+        values, row = address(sent), sent.itemsize * sent.shape[1]
+        out, across = (0, 0) if heard is None else (address(heard), heard.itemsize * heard.shape[1])
+        if not self.reflected:
+            points.set(mirrored=0)
+        for step in steps:
+            for whole in range(int(back), -1, -1) if pml else ():
+                layers.set(**{name: fields[name] for name in self.newest}, pml=pml, back=int(back), whole=whole)
+                layers(stream)
+            sweep.set(**fields, pml=pml)
+            sweep(stream)
+            points.set(field=fields["p_old"], values=values + step * row, heard=fields["p"], out=out + step * across)
+            points(stream)
+            fields = {name: fields[other[name]] for name in other}
+        return state | {name: state[other[name]] for name in other} if len(steps) % 2 else state
+
+    @abstractmethod
+    def _launch(self, propagator: Any, name: str) -> Launch:
+        """Return a launch, prepared once."""
 
     @abstractmethod
     def _shared(self) -> int:
