@@ -160,7 +160,7 @@ __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4
 
     const i64 column = static_cast<i64>(j) * words + word;
     const auto at_plane = [&](const float4* field, int k) {
-        return live ? __ldg(field + column + static_cast<i64>(min(k, planes - 1)) * plane) : float4{};
+        return live ? __ldg(field + column + static_cast<i64>(max(0, min(k, planes - 1))) * plane) : float4{};
     };
     const auto flux_down = [&](int k, float4 between, float4 heavy, float4 heavier) -> float4 {
         if (k < first || k + 1 >= last || !live) return {};
