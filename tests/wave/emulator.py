@@ -195,6 +195,7 @@ def library(source, defines):
     # A kernel may have the name of a function of the C library, which must not be called in its place.
     options = ["-O1", "-std=c++17", "-ffp-contract=off", "-shared", "-Wl,-Bsymbolic", "-fPIC", "-w"]
     options += ["-march=native", "-U_FORTIFY_SOURCE"]  # fmaf is one instruction, and jumps lead to other stacks
+    options += ["-fno-gnu-unique"]  # or libraries of other macros have the shared memory of the first that is loaded
     macros = [f"-D{name}={value}" for name, value in defines]
     built = BUILT[-1] / (blake2b(repr((text, entries, macros)).encode(), digest_size=16).hexdigest() + ".so")
     if not built.exists():

@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
-from tests.wave.setups import random_shot
+from tests.wave.setups import random_positions, random_shot
 from tests.wave.vti_setups import NAMES, moved, random_shale, transpose
 
-from forebay.wave import VTI, Loop, VTIModel, gradient, ricker, simulate
+from forebay.wave import VTI, Loop, VTIModel, gradient, largest_dt, ricker, simulate
+from forebay.wave.vti import cpu
 
 SHAPES = {"2-D": (31, 37), "3-D": (13, 15, 14)}
 CASES = [
@@ -38,6 +39,22 @@ def test_dot_products_agree(axes, free_surface, order, dtype, tolerance):
     difference = abs(np.vdot(heard, weights) - np.vdot(loop.sent, arrived))
     assert difference < tolerance * np.linalg.norm(heard) * np.linalg.norm(weights)
     assert np.linalg.norm(heard) > 0.1 * np.linalg.norm(loop.sent)  # both sides of the equation say something
+
+
+def test_several_threads_give_the_bits_of_one(monkeypatch):
+    """On the way back layers read what other threads write before."""
+    model = random_shale((30, 40), absorb=8, free_surface=True)
+    propagator = VTI(model, 0.8 * largest_dt(model))
+    source, sent = propagator.antenna(random_positions(model.grid, 1)), np.ones((6, 1), np.float32)
+    rng = np.random.default_rng(2)
+    start = {name: rng.standard_normal(values.shape).astype(np.float32) for name, values in propagator.zeros().items()}
+    states = []
+    for many in (2**30, 1):
+        monkeypatch.setattr(cpu, "MANY", many)
+        state = {name: values.copy() for name, values in start.items()}
+        states.append(propagator.retreat(state, source, sent, range(6)))
+    for name, values in states[0].items():
+        assert np.array_equal(values, states[1][name])
 
 
 def change_of(model, name, seed=0):

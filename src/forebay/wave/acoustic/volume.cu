@@ -35,31 +35,6 @@
 
 constexpr int TILE_THREADS = BLOCK_X * BLOCK_Y;
 
-// Copy a word into shared memory; other threads copy what is around it, so the cache is asked for whole lines.
-__device__ inline void copy_ahead(float4* to, const float4* from) {
-#ifdef __CUDA_ARCH__
-    const u32 place = static_cast<u32>(__cvta_generic_to_shared(to));
-    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(place), "l"(from) : "memory");
-#else
-    *to = *from;
-#endif
-}
-
-__device__ inline void end_of_stage() {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
-// Wait for all copies but those of so many stages.
-template <int LEFT>
-__device__ inline void wait_for_stage() {
-#ifdef __CUDA_ARCH__
-    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
-#endif
-    __syncthreads();
-}
-
 // A box in which threads march along an axis, from `begin` to `end` in chunks, and own lines of the other and words.
 struct Zone {
     int first, axis, begin, end, chunk, line, lines_end, across, word, words_end, columns;

@@ -1,10 +1,11 @@
 // What the acoustic kernels share: words of four points, the weights of stencils, and the part of a field that is seen.
 
+#include "../sweeps/float4.cuh"
+
 typedef unsigned int u32;
 typedef long long i64;
 
 constexpr int QUEUE = 2 * RADIUS + 1;
-constexpr int LANES = 32;
 
 struct Stencil {
     float c[RADIUS + 1];
@@ -43,22 +44,6 @@ __device__ constexpr Stencil fluxes() {
 }
 
 __device__ constexpr Stencil F = fluxes();
-
-__device__ inline float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
-
-__device__ inline float4 minus(float4 a, float4 b) { return make_float4(a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w); }
-
-__device__ inline float4 times(float4 a, float4 b) { return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w); }
-
-__device__ inline float4 times(float a, float4 b) { return make_float4(a * b.x, a * b.y, a * b.z, a * b.w); }
-
-__device__ inline float4 fused(float4 a, float4 b, float4 c) {
-    return make_float4(fmaf(a.x, b.x, c.x), fmaf(a.y, b.y, c.y), fmaf(a.z, b.z, c.z), fmaf(a.w, b.w, c.w));
-}
-
-__device__ inline float4 fused(float a, float4 b, float4 c) {
-    return make_float4(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y), fmaf(a, b.z, c.z), fmaf(a, b.w, c.w));
-}
 
 // Read a word of numbers of which there is one for each point of a row.
 __device__ inline float4 word_of(const float* __restrict__ numbers, int word) {

@@ -17,9 +17,8 @@ E S b D S q in the place of S E S b D p: at whole points layers remember what is
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,11 +30,10 @@ from forebay.wave.earth.model import DensityModel
 from forebay.wave.earth.stability import check_dt, resolving
 from forebay.wave.elastic.layers import Layers, layers_of
 from forebay.wave.elastic.stencil import first_derivative, staggered_symbol
-from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import State, register
-from forebay.wave.pressure import PressureKernels, PressureWaves
-from forebay.wave.survey.points import Points, locate
+from forebay.wave.survey.points import Points
+from forebay.wave.sweeps.waves import SweepKernels, SweepWaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,22 +43,12 @@ class DensityAntenna:
     points: Points
     factors: Any
     """(v dt)^2 at the touched cells; rho (v dt)^2 for the adjoint"""
-    back: Any = None
+    back: "DensityAntenna | None" = None
     """the same points, as the adjoint's"""
 
 
-class DensityKernels(PressureKernels, Protocol):
-    """The loops for one grid, one order and one type."""
-
-    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int]) -> Any:
-        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
-
-    def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
-        """Add what the step back that has led to a state owes to the medium, of the pressure before that step."""
-
-
 @dataclass(frozen=True, eq=False)
-class Density(PressureWaves):
+class Density(SweepWaves):
     """Carries pressure through a model in steps of `dt`; refuses an unstable one.
 
     Examples
@@ -79,7 +67,7 @@ class Density(PressureWaves):
     dt: float
     order: int = 8
     dtype: Any = np.float32
-    kernels: DensityKernels = field(init=False, repr=False)
+    kernels: SweepKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
     stiffness: Any = field(init=False, repr=False)
@@ -87,14 +75,12 @@ class Density(PressureWaves):
     density: Any = field(init=False, repr=False)
     """rho there"""
     layers: Layers = field(init=False, repr=False)
+    medium: ClassVar[str] = "a fluid"
+    layers_of = staticmethod(layers_of)
 
     def __post_init__(self) -> None:
         model, grid, dtype, halo = self.model, self.model.grid, np.dtype(self.dtype), self.halo
-        if grid.free_surface and grid.absorb and grid.shape[0] <= halo:  # layers do not know of the mirror
-            raise WaveError(
-                f"{grid.shape[0]} rows between a free surface and an absorbing layer, with order {self.order}: give "
-                f"more than {halo} rows, or a lower order"
-            )
+        self.check_surface()
         check_dt(model, self.dt, self.order)
         velocity, density = computable(model.velocity), computable(model.density, "a density")
         kernels = kernels_of(velocity, grid, halo, dtype)
@@ -136,42 +122,15 @@ class Density(PressureWaves):
         """Return how many points the shortest wave needs."""
         return resolving(lambda angles: staggered_symbol(first_derivative(order), angles))
 
-    @staticmethod
-    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the pressure, the one before it, and what layers remember."""
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("p", "p_old"), grid.fields(order // 2))
-        remembered = layers_of(grid, order // 2, 1.0, 1.0, Rows()).offsets(2)[-1]
-        return shapes | {"pml": (remembered,)} if remembered else shapes
-
-    def zeros(self) -> State:
-        """Make a state in which nothing moves yet."""
-        state = {name: self.kernels.zeros(self.density.shape) for name in ("p", "p_old")}
-        return state | {"pml": self.kernels.zeros((self.offsets[-1],))} if self.offsets[-1] else state
-
-    @property
-    def offsets(self) -> tuple[int, ...]:
-        """Where the memory of each axis begins, psi and then as many values of zeta, and where all of it ends."""
-        return self.layers.offsets(2)
-
-    def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> DensityAntenna:
-        """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
-        for kind in {*kinds} - {"explosion", "pressure"}:
-            raise WaveError(f"{kind!r} in a fluid, which knows explosions and pressure: take an ElasticModel")
-        width = self.model.grid.fields(self.halo)[-1]
-        points = self.rows.moved(locate(positions, self.model.grid, self.halo), width).moved(self.kernels.put)
-        strength = self.stiffness.reshape(-1)[points.touched]
+    def bound(self, points: Points, strength: Any) -> DensityAntenna:
+        """Return an antenna of points, with that of the adjoint."""
         light = strength / self.density.reshape(-1)[points.touched]
         return DensityAntenna(points, light, DensityAntenna(points, strength))
 
-    def retreat(
-        self, state: State, senders: DensityAntenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
-    ) -> State:
-        """Take the adjoint's state back through steps; make an image of the last one."""
-        state = dict(self.kernels.run_back(self, state, senders.back, sent, steps))
-        if image is not None:
-            newest = self.kernels.crop(state["p"])
-            self.kernels.correlate(image.image, image.illumination, image.record, newest, image.factor)
-        return state
+    def returning(self, senders: DensityAntenna) -> DensityAntenna:
+        """Return the same points with the factors of the adjoint."""
+        assert senders.back is not None
+        return senders.back
 
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sums of what all steps owe to the logarithm of the stiffness, and to the density of fluxes."""
@@ -209,7 +168,7 @@ class Density(PressureWaves):
         return dict(zip(("velocity", "density"), (returned(each, self.model.velocity) for each in slopes), strict=True))
 
 
-def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> DensityKernels:
+def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> SweepKernels:
     """Choose the kernels by where the arrays of a model are."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")

@@ -8,27 +8,8 @@
 // AXES and RADIUS, of the stencil, are defined from outside, and so are BLOCK_X and BLOCK_Y: threads of a thread block
 // along rows, and across them in three dimensions.
 
-#include "axes.cuh"
-
-constexpr int BOTH = 2 * RADIUS;
-struct Stencil { float c[RADIUS]; };
-
-// The weights of the staggered first derivative, rounded as they are in the loops of a CPU.
-__device__ constexpr Stencil first_derivative() {
-    Stencil s = {};
-    for (int k = 0; k < RADIUS; ++k) {
-        const double own = 2 * k + 1;
-        double weight = (k % 2 ? -1.0 : 1.0) / own;
-        for (int other = 1; other < BOTH; other += 2) {
-            const double apart = own * own - static_cast<double>(other) * other;
-            if (other != 2 * k + 1) weight *= static_cast<double>(other) * other / (apart < 0 ? -apart : apart);
-        }
-        s.c[k] = static_cast<float>(weight);
-    }
-    return s;
-}
-
-__device__ constexpr Stencil S = first_derivative();
+#include "../sweeps/axes.cuh"
+#include "stencil.cuh"
 
 // Give the sum of differences of a field around the half point after a point, with zeta where it is differentiated too.
 template <int AXIS>
@@ -58,7 +39,7 @@ __device__ inline float plain(const Grid& g, const float* __restrict__ p, const 
                               int i, bool back = false) {
     if (!g.axes[AXIS].crossed(AXIS == 0 ? k : AXIS == 1 ? i : j)) return 0;
     const i64 at = g.cell(k, j, i);
-    const float light = g.axes[AXIS].w / (__ldg(rho + at) + __ldg(rho + at + g.stride<AXIS>()));
+    const float light = g.axes[AXIS].w * inverse(__ldg(rho + at) + __ldg(rho + at + g.stride<AXIS>()));
     return light * difference<AXIS>(g, p, k, j, i, back);
 }
 

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -56,11 +56,6 @@ class Resampler:
         steady = abs(self.start) < 1e-9 * self.dt and math.isclose(self.dt, self.new_dt, rel_tol=1e-9)
         return steady and self.samples == self.new_samples
 
-    @cached_property
-    def _taps(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """For each new sample, where its sum over the old ones begins, and their weights."""
-        return taps_of(self)
-
     def __call__(self, traces: NDArray[Any]) -> NDArray[Any]:
         """Resample along the first axis."""
         if self.same:
@@ -69,8 +64,8 @@ class Resampler:
         from forebay.wave.kernels.jit import writable
         from forebay.wave.kernels.traces import pull  # compiled when it is needed
 
-        old, new = writable(traces).reshape(self.samples, -1), out.reshape(self.new_samples, -1)
-        in_strips(lambda part: pull(old, *self._taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
+        old, new, taps = writable(traces).reshape(self.samples, -1), out.reshape(self.new_samples, -1), taps_of(self)
+        in_strips(lambda part: pull(old, *taps, new, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
         return out
 
     def transpose(self, traces: NDArray[Any]) -> NDArray[Any]:
@@ -80,6 +75,6 @@ class Resampler:
         out = np.zeros((self.samples, *traces.shape[1:]), traces.dtype)
         from forebay.wave.kernels.traces import push
 
-        new, old = traces.reshape(self.new_samples, -1), out.reshape(self.samples, -1)
-        in_strips(lambda part: push(new, *self._taps, old, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
+        new, old, taps = traces.reshape(self.new_samples, -1), out.reshape(self.samples, -1), taps_of(self)
+        in_strips(lambda part: push(new, *taps, old, part.start, part.stop), (2 * REACH, new.shape[1]), 1, STRIP)
         return out

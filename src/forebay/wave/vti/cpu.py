@@ -1,27 +1,36 @@
 """The loops of VTI waves for NumPy arrays: the twins of the GPU's kernels.
 
-Fields are taken as rows: in two dimensions each plane has one. What layers remember lies as in `density.cpu`, psi at
-the half points before those of a layer. A step is two sweeps: layers take their psi further, and on the way back zeta
-before; then all is computed tile by tile. Vertical stresses of a tile and of the planes around it wait in a buffer,
-which stays in a near cache. Above a free surface they are those below with their sign changed.
+Fields and memory lie as in `sweeps.cpu`, psi at the half points before those of a layer. A step is two sweeps: layers
+take their psi further, and on the way back zeta before; then all is computed tile by tile. Vertical stresses of a tile
+and of the planes around it wait in a buffer, which stays in a near cache. Above a free surface they are those below
+with their sign changed.
 """
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from forebay.wave.acoustic.cpu import MANY, CpuKernels, weights_of
-from forebay.wave.density.cpu import ACROSS, AXIS, COUNT, KEPT, PLACE, PSI, ROW, STRIDE, ZETA, rows_of, tables_of
-from forebay.wave.earth.grid import Grid
+from forebay.wave.acoustic.cpu import MANY, weights_of
 from forebay.wave.kernels.jit import jit, prange, writable
 from forebay.wave.kernels.stencil import second_derivative
 from forebay.wave.kernels.subnormal import flush, restore
+from forebay.wave.sweeps.cpu import (
+    ACROSS,
+    AXIS,
+    COUNT,
+    KEPT,
+    PLACE,
+    PSI,
+    ROW,
+    STRIDE,
+    TILE_Y,
+    TILE_Z,
+    ZETA,
+    SweepCpuKernels,
+    rows_of,
+)
 from forebay.wave.vti.fields import FIELDS, SUMS
-
-TILE_Z, TILE_Y = 32, 8
-"""Planes and rows of a tile."""
 
 
 def fluxes_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
@@ -30,8 +39,29 @@ def fluxes_of(radius: int, dtype: np.dtype[Any]) -> tuple[Any, ...]:
 
 
 @cache
+def remember_whole(parallel: bool) -> Any:
+    """Compile what layers do first on the way back: zeta of what is differentiated across rows.
+
+    It is a function of its own because Numba would fuse its loop with the next one, which reads what this one writes.
+    """
+
+    @jit(parallel=parallel, lone=True)
+    def layers(p: Any, r: Any, share: Any, excess: Any, memory: Any, about: Any, jobs: Any, b: Any) -> None:
+        for number in prange(len(jobs)):
+            setting = flush()
+            axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
+            kept, fade = memory[about[axis, ZETA] + jobs[number, KEPT]], b[axis, 0, place]
+            for x in range(p.shape[1]):
+                stress = p[row, x] if axis else share[row, x] * p[row, x] + excess[row, x] * r[row, x]
+                kept[x] = stress + fade * kept[x]
+            restore(setting)
+
+    return layers
+
+
+@cache
 def remember(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, parallel: bool) -> Any:
-    """Compile what layers do before a sweep: zeta of what is differentiated on the way back, then psi."""
+    """Compile what layers do before a sweep: psi, and zeta along rows on the way back."""
     f, zero, last = fluxes_of(radius, dtype), dtype.type(0), ndim - 1
 
     @jit(parallel=parallel, lone=True)
@@ -40,15 +70,6 @@ def remember(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, parallel:
         columns: Any, a: Any, b: Any
     ) -> None:  # fmt: skip
         wide, (psi_x, zeta_x) = p.shape[1], (along[0], along[1])
-        if back:
-            for number in prange(len(jobs)):
-                setting = flush()
-                axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
-                kept, fade = memory[about[axis, ZETA] + jobs[number, KEPT]], b[axis, 0, place]
-                for x in range(wide):
-                    stress = p[row, x] if axis else share[row, x] * p[row, x] + excess[row, x] * r[row, x]
-                    kept[x] = stress + fade * kept[x]
-                restore(setting)
         for number in prange(len(jobs)):
             setting = flush()
             axis, row, place = jobs[number, AXIS], jobs[number, ROW], jobs[number, PLACE]
@@ -220,30 +241,8 @@ def sweep(ndim: int, radius: int, dtype: np.dtype[Any], back: bool, sense: bool,
     return tiles
 
 
-class VTICpuKernels(CpuKernels):
+class VTICpuKernels(SweepCpuKernels):
     """The loops for one grid, one order and one type; arrays are NumPy's."""
-
-    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> None:
-        super().__init__(grid, radius, dtype)
-        self._prepared: dict[str, Any] = {}
-
-    def run_forward(
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
-    ) -> Any:
-        """Advance a state by several steps, in place, sending and hearing a row of values in each."""
-        for step in steps:
-            if hears is not None:
-                propagator.record(state, hears[0], hears[1][step])
-            state = self._step(propagator, state, senders, sent[step], back=False)
-        return state
-
-    def run_back(  # type: ignore[override]  # images are made by the propagator, and gradients by `sense`
-        self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int]
-    ) -> Any:
-        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
-        for step in steps:
-            state = self._step(propagator, state, senders, sent[step], back=True)
-        return state
 
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
@@ -255,8 +254,11 @@ class VTICpuKernels(CpuKernels):
         (p, p_old, r, r_old), pml = (state[name] for name in FIELDS), state.get("pml")
         if pml is not None:
             fields = rows_of(propagator.layers, pml, p, r, propagator.share, propagator.excess)
-            layers = remember(*self._kind, back, p.size >= MANY)
-            layers(*fields, *self._tables_of(propagator).values())
+            tables = self._tables_of(propagator)
+            if back:
+                whole = remember_whole(p.size >= MANY)
+                whole(*fields[:5], *(tables[name] for name in ("about", "jobs", "b")))
+            remember(*self._kind, back, p.size >= MANY)(*fields, *tables.values())
         self._sweep(propagator, (p, r, p_old, r_old, r_old), (p, r), pml, 0.0, back=back, sense=False)
         self.scatter(p_old, senders.points, values, senders.factors)
         return state | {"p": p_old, "p_old": p, "r": r_old, "r_old": r}
@@ -272,8 +274,3 @@ class VTICpuKernels(CpuKernels):
         loop = sweep(*self._kind, back, sense, fields[0].size >= MANY)
         where = len(fields[0]), model.grid.free_surface, layers.ends[-1]
         loop(*rows, *how, weights, *where, self.dtype.type(factor))
-
-    def _tables_of(self, propagator: Any) -> dict[str, Any]:
-        if not self._prepared:
-            self._prepared = tables_of(propagator.layers, self.dtype)
-        return self._prepared

@@ -24,9 +24,8 @@ of what layers change, and with what receivers send back in the place of the sou
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -40,27 +39,31 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import VTIModel
 from forebay.wave.earth.stability import check_dt
 from forebay.wave.elastic.layers import Layers
-from forebay.wave.imaging import Imaging
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import second_derivative, symbol
 from forebay.wave.physics import State, register
-from forebay.wave.pressure import PressureKernels, PressureWaves
-from forebay.wave.survey.points import locate
+from forebay.wave.survey.points import Points
+from forebay.wave.sweeps.waves import SweepKernels, SweepWaves
 from forebay.wave.vti.fields import FIELDS, SUMS
 
 
-class VTIKernels(PressureKernels, Protocol):
-    """The loops for one grid, one order and one type."""
-
-    def run_back(self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int]) -> Any:
-        """Take the adjoint's state back through steps, in place, sending a row of values in each."""
-
-    def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
-        """Add what the step back that has led to a state owes to the model, of the fields before that step."""
+def layers_of(grid: Grid, halo: int, dt: float, velocity: float, rows: Rows) -> Layers:
+    """Find the layers of a grid in its fields, with coefficients at points and at the half points before them."""
+    shape, ends, a, b = rows.shape(grid.fields(halo)), [], list[Any](), list[Any]()
+    for axis, stretched in enumerate(stretchings(grid, dt, velocity)):
+        before, after = grid.layers()[axis]
+        first = halo + (rows.before if axis == grid.ndim - 1 else 0)
+        last = first + len(stretched.a)
+        ends.append((first, first + before, last - after, last))
+        whole_a, whole_b, half_a, half_b = coefficients_of(stretched, before, after)
+        around = [(0, 0), (first, shape[axis] - last)]
+        a.append(np.pad(np.stack([whole_a, half_a]), around))
+        b.append(np.pad(np.stack([whole_b, half_b]), around))
+    return Layers(shape, tuple(ends), tuple(a), tuple(b), ())
 
 
 @dataclass(frozen=True, eq=False)
-class VTI(PressureWaves):
+class VTI(SweepWaves):
     """Carries pressure through a model in steps of `dt`; refuses an unstable one.
 
     Examples
@@ -78,7 +81,7 @@ class VTI(PressureWaves):
     dt: float
     order: int = 8
     dtype: Any = np.float32
-    kernels: VTIKernels = field(init=False, repr=False)
+    kernels: SweepKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
     stiffness: Any = field(init=False, repr=False)
@@ -88,14 +91,13 @@ class VTI(PressureWaves):
     excess: Any = field(init=False, repr=False)
     """B there: by how much strain adds to that"""
     layers: Layers = field(init=False, repr=False)
+    fields: ClassVar[tuple[str, ...]] = FIELDS
+    medium: ClassVar[str] = "a VTI model"
+    layers_of = staticmethod(layers_of)
 
     def __post_init__(self) -> None:
         model, grid, dtype, halo = self.model, self.model.grid, np.dtype(self.dtype), self.halo
-        if grid.free_surface and grid.absorb and grid.shape[0] <= halo:  # layers do not know of the mirror
-            raise WaveError(
-                f"{grid.shape[0]} rows between a free surface and an absorbing layer, with order {self.order}: give "
-                f"more than {halo} rows, or a lower order"
-            )
+        self.check_surface()
         check_dt(model, self.dt, self.order)
         kernels = kernels_of(model.arrays[0], grid, halo, dtype)
         velocity, epsilon, delta = (values.astype(np.float64) for values in model.arrays)
@@ -110,7 +112,7 @@ class VTI(PressureWaves):
             "stiffness": placed(squared * wide),
             "share": placed(np.sqrt(1 + 2 * delta) / wide),
             "excess": placed(2 * squared * (epsilon - delta) / wide),
-            "layers": layers_of(grid, halo, kernels.rows, self.dt, model.layer_velocity).moved(kernels.put),
+            "layers": layers_of(grid, halo, self.dt, model.layer_velocity, kernels.rows).moved(kernels.put),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -136,36 +138,9 @@ class VTI(PressureWaves):
         """Return how many points the shortest wave needs: as many as an acoustic one."""
         return Acoustic.points_per_wavelength(order)
 
-    @staticmethod
-    def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
-        """Return the shapes of the pressure, the vertical strain, both before, and what layers remember."""
-        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(FIELDS, grid.fields(order // 2))
-        remembered = layers_of(grid, order // 2, Rows(), 1.0, 1.0).offsets(2)[-1]
-        return shapes | {"pml": (remembered,)} if remembered else shapes
-
-    def zeros(self) -> State:
-        """Make a state in which nothing moves yet."""
-        state = {name: self.kernels.zeros(self.stiffness.shape) for name in FIELDS}
-        remembered = self.layers.offsets(2)[-1]
-        return state | {"pml": self.kernels.zeros((remembered,))} if remembered else state
-
-    def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Antenna:
-        """Bind positions, one row of coordinates each; all of them send explosions or hear pressure."""
-        for kind in {*kinds} - {"explosion", "pressure"}:
-            raise WaveError(f"{kind!r} in a VTI model, which knows explosions and pressure: take an ElasticModel")
-        width = self.model.grid.fields(self.halo)[-1]
-        points = self.rows.moved(locate(positions, self.model.grid, self.halo), width).moved(self.kernels.put)
-        return Antenna(points, self.stiffness.reshape(-1)[points.touched])
-
-    def retreat(
-        self, state: State, senders: Antenna, sent: Any, steps: Sequence[int], image: Imaging | None = None
-    ) -> State:
-        """Take the adjoint's state back through steps; make an image of the last one."""
-        state = dict(self.kernels.run_back(self, state, senders, sent, steps))
-        if image is not None:
-            newest = self.kernels.crop(state["p"])
-            self.kernels.correlate(image.image, image.illumination, image.record, newest, image.factor)
-        return state
+    def bound(self, points: Points, strength: Any) -> Antenna:
+        """Return an antenna of points."""
+        return Antenna(points, strength)
 
     @property
     def sensitive_fields(self) -> tuple[str, ...]:
@@ -212,22 +187,7 @@ class VTI(PressureWaves):
         return dict(zip(names, (returned(each, self.model.velocity) for each in slopes), strict=True))
 
 
-def layers_of(grid: Grid, halo: int, rows: Rows, dt: float, velocity: float) -> Layers:
-    """Find the layers of a grid in its fields, with coefficients at points and at the half points before them."""
-    shape, ends, a, b = rows.shape(grid.fields(halo)), [], list[Any](), list[Any]()
-    for axis, stretched in enumerate(stretchings(grid, dt, velocity)):
-        before, after = grid.layers()[axis]
-        first = halo + (rows.before if axis == grid.ndim - 1 else 0)
-        last = first + len(stretched.a)
-        ends.append((first, first + before, last - after, last))
-        whole_a, whole_b, half_a, half_b = coefficients_of(stretched, before, after)
-        around = [(0, 0), (first, shape[axis] - last)]
-        a.append(np.pad(np.stack([whole_a, half_a]), around))
-        b.append(np.pad(np.stack([whole_b, half_b]), around))
-    return Layers(shape, tuple(ends), tuple(a), tuple(b), ())
-
-
-def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> VTIKernels:
+def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> SweepKernels:
     """Choose the kernels by where the arrays of a model are."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")

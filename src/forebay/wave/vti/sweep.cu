@@ -9,7 +9,7 @@
 // along rows, and across them in three dimensions.
 
 #include "../acoustic/words.cuh"
-#include "../density/axes.cuh"
+#include "../sweeps/axes.cuh"
 
 constexpr int WIDE = BLOCK_X + 2 * RADIUS, BESIDE = AXES == 3 ? RADIUS : 0, HIGH = AXES == 3 ? BLOCK_Y + 2 * RADIUS : 1;
 

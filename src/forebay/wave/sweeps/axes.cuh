@@ -20,6 +20,8 @@ struct Axis {
         return place >= first && place < last && (place < low || place >= high);
     }
     __device__ int count() const { return low - first + last - high; }
+    // Tell whether any place from one to another is in a layer.
+    __device__ bool reached(int from, int to) const { return (low > first && from < low) || (high < last && to > high); }
 };
 
 // The extents of fields, and each axis.

@@ -1,4 +1,4 @@
-"""The GPU's loops of variable density against their CPU twins: on a GPU, and everywhere through an emulator of one.
+"""The GPU's loops of density and VTI waves against their CPU twins: on a GPU, and everywhere through an emulator.
 
 Both add in about the same order, but not to the last bit: fields agree to a few bits of their largest values.
 """
@@ -8,20 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.wave import twins
-from tests.wave.density_setups import random_fluid, smooth_fluid, transpose
 from tests.wave.emulator import GPP, Emulator
 from tests.wave.setups import random_shot, surface_shot
+from tests.wave.sweeps_setups import KINDS, arrays_of, model_of, slower
 
 from forebay.errors import DeviceError, WaveError
-from forebay.wave import Density, DensityModel, Loop, gradient, migrate, simulate
+from forebay.wave import Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
-from forebay.wave.density import gpu as density_gpu
-from forebay.wave.density import propagator as density
-from forebay.wave.density.gpu import DensityGpuKernels
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant
+from forebay.wave.sweeps import gpu as sweeps_gpu
 
-TOLERANCE = 2e-6
 SHAPES = {"2-D": (25, 29), "3-D": (13, 15, 14)}
 TWINS = [
     ("2-D", False, 8),
@@ -39,27 +36,27 @@ TWINS = [
     ),
 ]
 """Axes, whether there is a free surface, and the order: another one compiles all loops of the CPU anew."""
-SMALL = Variant(block=(8, 4))
+SMALL = Variant(block=(32, 4), blocks=1, ahead=2)
 
 
 class Emulated:
     """Moves models to the emulator, whose launches are counted."""
 
-    def __init__(self, monkeypatch):
-        self.emulator, choose = Emulator(), density.kernels_of
+    def __init__(self, kind, monkeypatch):
+        self.emulator, choose = Emulator(), kind.module.kernels_of
 
         def kernels(array, grid, radius, dtype):
             if isinstance(array, twins.OnDevice):
                 variant = SMALL if grid.ndim == 3 else Variant(block=(32, 1))
-                return DensityGpuKernels(grid, radius, dtype, device=self.emulator, variant=variant)
+                return kind.kernels(grid, radius, dtype, device=self.emulator, variant=variant)
             return choose(array, grid, radius, dtype)
 
-        monkeypatch.setattr(density, "kernels_of", kernels)
+        monkeypatch.setattr(kind.module, "kernels_of", kernels)
         monkeypatch.setattr(acoustic_gpu, "THREADS", 32)  # each of which is started anew for every launch
-        monkeypatch.setattr(density_gpu, "SHORTEST", 6)  # so that planes are parted
+        monkeypatch.setattr(sweeps_gpu, "SHORTEST", 6)  # so that planes are parted
 
     def __call__(self, model):
-        return DensityModel(model.velocity.view(twins.OnDevice), model.density.view(twins.OnDevice), model.grid)
+        return model_of(model, [values.view(twins.OnDevice) for values in arrays_of(model)])
 
 
 class Real:
@@ -68,55 +65,59 @@ class Real:
     def __call__(self, model):
         import cupy
 
-        return DensityModel(cupy.asarray(model.velocity), cupy.asarray(model.density), model.grid)
+        return model_of(model, map(cupy.asarray, arrays_of(model)))
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name, scope="module")
+def kind(request):
+    """Return which waves are under test."""
+    return request.param
 
 
 @pytest.fixture(params=twins.PLACES)
-def there(request, monkeypatch):
+def there(request, kind, monkeypatch):
     """Return what moves a model to where the kernels under test are."""
-    return Emulated(monkeypatch) if request.param == "emulated" else Real()
+    return Emulated(kind, monkeypatch) if request.param == "emulated" else Real()
 
 
-def agree(one, other, tolerance=TOLERANCE):
-    twins.agree(one, other, tolerance)
+agree = twins.agree
 
 
-def run(model, shot, order):
-    """Send noise through a model, and return what is heard, both fields, and the propagator."""
-    loop = Loop(shot, Density(model, 0.8 * shot.dt, order))
+def run(kind, model, shot, order):
+    """Send noise through a model, and return what is heard, two fields, and the propagator."""
+    loop = Loop(shot, kind.waves(model, 0.8 * shot.dt, order))
     values = np.random.default_rng(5).standard_normal(loop.sent.shape).astype(np.float32)
     loop.sent = loop.kernels.put(values)
     state = loop.forward(loop.propagator.zeros(), 0, loop.steps)
-    p, p_old = (loop.kernels.get(state[name]) for name in ("p", "p_old"))
-    return loop.kernels.get(loop.heard), p, p_old, loop.propagator
+    one, other = (loop.kernels.get(state[name]) for name in kind.fields)
+    return loop.kernels.get(loop.heard), one, other, loop.propagator
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("axes", "free_surface", "order"), TWINS)
-def test_fields_and_what_is_heard_are_those_of_the_cpu(there, axes, free_surface, order):
-    model = random_fluid(SHAPES[axes], free_surface=free_surface)
+def test_fields_and_what_is_heard_are_those_of_the_cpu(kind, there, axes, free_surface, order):
+    model = kind.random(SHAPES[axes], free_surface=free_surface)
     shot = random_shot(model, samples=40)
-    expected, found = run(model, shot, order), run(there(model), shot, order)
-    agree(found[0], expected[0])
+    expected, found = run(kind, model, shot, order), run(kind, there(model), shot, order)
+    agree(found[0], expected[0], kind.tolerance)
     for field, twin in zip(found[1:3], expected[1:3], strict=True):
-        agree(found[3].rows.cut(field), twin)
+        agree(found[3].rows.cut(field), twin, kind.tolerance)
 
 
 @pytest.mark.parametrize("shape", [(2, 3), pytest.param((9, 2), marks=pytest.mark.slow)])
-def test_models_thinner_than_a_stencil_have_the_layers_of_the_cpu(there, shape):
-    model = random_fluid(shape, absorb=5)
+def test_models_thinner_than_a_stencil_have_the_layers_of_the_cpu(kind, there, shape):
+    model = kind.random(shape, absorb=5)
     shot = random_shot(model, samples=30)
-    expected, found = run(model, shot, 8), run(there(model), shot, 8)
-    agree(found[0], expected[0])
-    agree(found[3].rows.cut(found[1]), expected[1])
+    expected, found = run(kind, model, shot, 8), run(kind, there(model), shot, 8)
+    agree(found[0], expected[0], kind.tolerance)
+    agree(found[3].rows.cut(found[1]), expected[1], kind.tolerance)
 
 
 @pytest.mark.parametrize("width", [15, pytest.param(18, marks=pytest.mark.slow)])
-def test_rows_of_every_width_leave_their_margins_zero(there, width):
-    model = random_fluid((14, width), absorb=3)
+def test_rows_of_every_width_leave_their_margins_zero(kind, there, width):
+    model = kind.random((14, width), absorb=3)
     shot = random_shot(model, samples=30)
-    expected, (_, field, _, propagator) = run(model, shot, 8), run(there(model), shot, 8)
-    agree(propagator.rows.cut(field), expected[1])
+    expected, (_, field, _, propagator) = run(kind, model, shot, 8), run(kind, there(model), shot, 8)
+    agree(propagator.rows.cut(field), expected[1], kind.tolerance)
     last = propagator.rows.before + propagator.halo + width + 6
     assert field[:, last - 1].any() and not field[:, last:].any() and not field[:, :4].any()
 
@@ -124,29 +125,29 @@ def test_rows_of_every_width_leave_their_margins_zero(there, width):
 @pytest.mark.parametrize(
     ("axes", "free_surface"), [("2-D", True), pytest.param("3-D", True, marks=pytest.mark.slow)], ids=["2-D", "3-D"]
 )
-def test_dot_products_agree(there, axes, free_surface):
-    model = there(random_fluid(SHAPES[axes], free_surface=free_surface))
+def test_dot_products_agree(kind, there, axes, free_surface):
+    model = there(kind.random(SHAPES[axes], free_surface=free_surface))
     shot = random_shot(model, samples=40)
-    loop = Loop(shot, Density(model, shot.dt))
+    loop = Loop(shot, kind.waves(model, shot.dt))
     rng = np.random.default_rng(5)
     sent, weights = rng.standard_normal(loop.sent.shape).astype(np.float32), rng.standard_normal((shot.samples, 5))
     loop.sent = loop.kernels.put(sent)
     loop.forward(loop.propagator.zeros(), 0, loop.steps)
-    heard, arrived = loop.data().astype(float), transpose(loop, weights)
+    heard, arrived = loop.data().astype(float), kind.transpose(loop, weights)
     difference = abs(np.vdot(heard, weights) - np.vdot(sent, arrived))
     assert difference < 1e-5 * np.linalg.norm(heard) * np.linalg.norm(weights)
 
 
 @pytest.fixture(scope="module")
-def seen():
+def seen(kind):
     """Return a model and a shot with its data."""
-    model = smooth_fluid((40, 45), absorb=8)
+    model = kind.smooth((40, 45), absorb=8)
     shot = surface_shot(model, samples=60)
-    return model, shot.with_data(simulate(shot, DensityModel(0.97 * model.velocity, model.density, model.grid)))
+    return model, shot.with_data(simulate(shot, slower(model)))
 
 
 @pytest.mark.slow
-def test_images_are_those_of_the_cpu(there, seen):
+def test_images_are_those_of_the_cpu(kind, there, seen):
     model, shot = seen
     expected, found = (migrate(shot, one, every=4, budget="64MB") for one in (model, there(model)))
     agree(found.image, expected.image, 1e-5)  # sums of products, and over all steps
@@ -154,81 +155,86 @@ def test_images_are_those_of_the_cpu(there, seen):
 
 
 @pytest.mark.slow
-def test_budgets_change_no_bit(there, seen):
+def test_budgets_change_no_bit(kind, there, seen):
     model, shot = seen
-    kept, tight = (gradient(shot, there(model), budget=budget) for budget in ("64MB", "400kB"))
+    kept, tight = (gradient(shot, there(model), budget=budget) for budget in ("64MB", kind.tight))
     assert tight.result.plan.schedule.forward_steps > kept.result.plan.schedule.forward_steps
-    for name in ("velocity", "density"):
+    for name in kind.names:
         assert np.array_equal(on_host(kept.gradient[name]), on_host(tight.gradient[name]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
 )
-def test_gradients_are_those_of_the_cpu(there, free_surface):
-    model = smooth_fluid((30, 35), absorb=8, free_surface=free_surface)
+def test_gradients_are_those_of_the_cpu(kind, there, free_surface):
+    model = kind.smooth((30, 35), absorb=8, free_surface=free_surface)
     shot = surface_shot(model, samples=50)
-    shot = shot.with_data(simulate(shot, DensityModel(0.97 * model.velocity, model.density, model.grid)))
+    shot = shot.with_data(simulate(shot, slower(model)))
     expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
     agree(found.data, expected.data, 1e-5)
-    for name in ("velocity", "density"):
+    for name in kind.names:
         agree(found.gradient[name], expected.gradient[name], 2e-5)
 
 
 @pytest.mark.slow
-def test_gradients_in_three_dimensions(there):
-    model = random_fluid((13, 14, 15), absorb=5)
+def test_gradients_in_three_dimensions(kind, there):
+    model = kind.random((13, 14, 15), absorb=5)
     shot = random_shot(model, sources=1, samples=20, wavelet=np.hanning(20)[:, None])
     shot = replace(shot, dt=4 * shot.dt).with_data(np.random.default_rng(2).standard_normal((20, 5)))
     expected, found = (gradient(shot, one, budget="64MB", dt=shot.dt / 4) for one in (model, there(model)))
-    agree(found.data, expected.data)
-    for name in ("velocity", "density"):
+    agree(found.data, expected.data, kind.tolerance)
+    for name in kind.names:
         agree(found.gradient[name], expected.gradient[name], 2e-5)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("library", ["cupy", "torch"])
-def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen):
+def test_results_are_of_the_library_and_in_the_memory_of_the_model(kind, library, seen):
     cupy, arrays = pytest.importorskip("cupy"), pytest.importorskip(library)
     model, shot = seen
-    velocity, rho = (arrays.asarray(values, dtype=arrays.float32) for values in (model.velocity, model.density))
-    velocity, rho = (values.cuda() if library == "torch" else values for values in (velocity, rho))
-    there = DensityModel(velocity, rho, model.grid)
+    medium = [arrays.asarray(values, dtype=arrays.float32) for values in arrays_of(model)]
+    medium = [values.cuda() if library == "torch" else values for values in medium]
+    there = model_of(model, medium)
     expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (model, there))
     slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
     for array in (found.image, found.illumination, found.clean(), *slopes[1].values()):
-        assert type(array) is type(velocity) and cupy.asarray(array).device.id == 0
+        assert type(array) is type(medium[0]) and cupy.asarray(array).device.id == 0
     agree(found.clean(), expected.clean(), 1e-4)
-    for name in ("velocity", "density"):
+    for name in kind.names:
         agree(slopes[1][name], slopes[0][name], 2e-5)
     assert isinstance(simulate(shot, there), np.ndarray)
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
-def test_a_step_is_three_launches(monkeypatch):
-    model = random_fluid((20, 24))
-    shot, there = random_shot(model, samples=8), Emulated(monkeypatch)
-    loop = Loop(shot, Density(there(model), shot.dt))
+def test_a_step_is_three_launches(kind, monkeypatch):
+    model = kind.random((20, 24))
+    shot, there = random_shot(model, samples=8), Emulated(kind, monkeypatch)
+    loop = Loop(shot, kind.waves(there(model), shot.dt))
     loop.forward(loop.propagator.zeros(), 0, loop.steps)
     assert there.emulator.launches == ["remember", "advance", "points"] * loop.steps
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.parametrize(("options", "reason"), [({"order": 10}, "at most 8"), ({"dtype": np.float64}, "float32")])
-def test_what_only_the_cpu_can_is_refused(monkeypatch, options, reason):
+def test_what_only_the_cpu_can_is_refused(kind, monkeypatch, options, reason):
     with pytest.raises(WaveError, match=reason):
-        Density(Emulated(monkeypatch)(random_fluid((20, 20))), 1e-4, **options)
+        kind.waves(Emulated(kind, monkeypatch)(kind.random((20, 20))), 1e-4, **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("axes", "radius"), [(2, 4), *(pytest.param(*case, marks=pytest.mark.slow) for case in ((3, 4), (2, 2), (3, 2)))]
+    ("source", "axes"),
+    [("sweep.cu", 2), *(pytest.param(source, 3, marks=pytest.mark.slow) for source in ("sweep.cu", "volume.cu"))],
 )
-def test_the_source_compiles(axes, radius):
+@pytest.mark.parametrize("radius", [4, pytest.param(2, marks=pytest.mark.slow)])
+def test_the_source_compiles(kind, source, axes, radius):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
+    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2, "BLOCKS": 1}
+    defines = {"RADIUS": radius, "BLOCK_Y": 16 if axes == 3 else 1} | (of_sweep if source == "sweep.cu" else of_volume)
     try:
-        block = {"BLOCK_X": 32, "BLOCK_Y": 8 if axes == 3 else 1}
-        code = compile_only(density_gpu.SOURCE, "sm_90", fmad=False, defines={"AXES": axes, "RADIUS": radius} | block)
+        code = compile_only(kind.kernels.folder / source, "sm_90", fmad=False, defines=defines)
     except DeviceError as error:
         pytest.skip(str(error))
-    assert all(name in code for name in (b"remember", b"advance", b"retreat", b"sense"))
+    others = (b"remember", b"sense") if source == "sweep.cu" else ()
+    assert all(name in code for name in (b"advance", b"retreat", *others))

@@ -1,0 +1,1 @@
+"""What physics share whose layers go ahead in a sweep of their own."""
