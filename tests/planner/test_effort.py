@@ -62,13 +62,15 @@ def test_a_search_ends_when_its_effort_is_spent(seed):
     assert search.best.seconds >= looked_through(steps, slots, step).best.seconds * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("host", [HostCost(), HostCost(call=0.2, save=1.0, restore=1.0, take=0.5)])
 @pytest.mark.parametrize("first", [6, 8])
-def test_a_bound_tells_what_a_busy_link_delays_without_a_simulation(first):
+def test_a_bound_tells_what_a_busy_link_delays_without_a_simulation(first, host):
     """Otherwise all schedules whose snapshots come too fast for the link were simulated: a plan took half a minute."""
-    schedule, work = Hierarchical(5000, (Level(first), Level(30, 5.0))), Work(1.0, 1.0, 0.3, 0.3, 0.0, (25.0,), (25.0,))
+    schedule = Hierarchical(5000, (Level(first), Level(30, 5.0)))
+    work = Work(1.0, 1.0, 0.3, 0.3, 0.0, (25.0,), (25.0,), host=host)
     predicted = predict(schedule, (12, 100), Setting("states", None, 1, work, (12, 100), 0.0, "min"))
     bound = LevelBounds(schedule, Coarse(work, slots=12)).moving
-    assert predicted.seconds - predicted.stall < 0.9 * predicted.seconds
+    assert predicted.stall > 0.03 * predicted.seconds
     assert 0.95 * predicted.seconds < bound <= predicted.seconds
 
 

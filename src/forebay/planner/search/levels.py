@@ -64,7 +64,18 @@ class LevelBounds:
     """
 
     def __init__(self, schedule: Hierarchical, coarse: Coarse) -> None:
-        self.schedule, self.coarse = schedule, coarse
+        work, host = coarse.work, coarse.work.host
+        self.schedule, self.work, self.coarse, self.asks = schedule, work, coarse, (0.0, 0.0)
+        if not host.ahead:  # what it takes adds to the computation, but asking for what is on its way
+            self.asks = host.restore, host.take
+            hosted = replace(
+                work,
+                backward=work.backward + host.call,
+                save=work.save + host.save,
+                restore=work.restore + host.restore + host.call,
+                take=work.take + host.take + host.drop,
+            )
+            self.coarse = Coarse(hosted, coarse.slots)
 
     @cached_property
     def _kinds(self) -> tuple[list[dict[Kind, int]], dict[Kind, tuple[Kind, Kind]]]:
@@ -143,7 +154,7 @@ class LevelBounds:
     def moving(self) -> float:
         """Seconds in which each stretch moves its snapshots, or computes; or of all that the host asks for."""
         schedule, work, (misses, stores) = self.schedule, self.coarse.work, self.moves
-        asked = unstalled(work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
+        asked = unstalled(self.work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
         flows: dict[tuple[Kind, bool], Flow] = {}
         for kind, stored in self._each_once():
             flows[kind, stored] = self._flow(kind, stored, flows)
@@ -165,7 +176,8 @@ class LevelBounds:
             ahead, last_part = flows[behind, False], flows[left, stored or missed]
             height, misses = 1 + ahead.height, ahead.misses + missed
             sweep = before * work.forward + (work.save if visits > 1 else 0.0) + ahead.sweep
-            after = max(ahead.after, misses * work.up[0]) + (work.restore if before > 1 else work.take)
+            back, asks = (work.restore, self.asks[0]) if before > 1 else (work.take, self.asks[1])
+            after = max(ahead.after, misses * work.up[0] - asks) + back
             last, misses = last_part.sweep + last_part.after, misses + last_part.misses
         # What has no slot at the end of the sweep has gone down until then. Whatever comes back does so after it.
         return Flow(max(sweep, (height - slots - stored) * work.down[0]), after + last, height, misses)
@@ -204,10 +216,11 @@ class LevelBounds:
         work = self.coarse.work
         begun = before * work.forward
         start = begun + (work.save if saves else 0.0)
-        away, back = 0.0, work.restore if before > 1 else work.take
+        back, asks = (work.restore, self.asks[0]) if before > 1 else (work.take, self.asks[1])
+        away = 0.0
         if behind.lead[-1] < np.inf:
             away = 0.0 if stored else max(0.0, work.down[0] - start - float(behind.lead[-1]))
-            back += max(0.0, work.up[0] - float(behind.tail[-1]))
+            back += max(0.0, work.up[0] - float(behind.tail[-1]) - asks)
         middle = start + behind.total + away + back
         lead, tail = np.empty((2, len(behind.lead)))
         lead[0], tail[0] = 0.0, min(left.tail[0], left.total)
