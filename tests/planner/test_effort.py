@@ -7,13 +7,15 @@ from random import Random
 import pytest
 
 import forebay as fb
-from forebay.planner.choose import LONG_LISTING, MAKING, Leader, look_through
+from forebay.planner.choose import LONG_LISTING, MAKING, Leader, Setting, look_through, predict
 from forebay.planner.costs import Costs, HostCost, Link
 from forebay.planner.search.candidates import candidates
+from forebay.planner.search.coarse import Coarse
 from forebay.planner.search.hierarchies import known, recipe_of, recipes
+from forebay.planner.search.levels import LevelBounds
 from forebay.planner.settings import Problem
 from forebay.planner.simulate import Work
-from forebay.schedule import Hierarchical
+from forebay.schedule import Hierarchical, Level
 
 MB = 10**6
 HOST = HostCost(forward=2e-5, backward=2e-5, call=2e-5, save=6e-5, restore=6e-5, take=4e-5, drop=2e-5, move=4e-5)
@@ -67,6 +69,18 @@ def test_a_search_ends_when_its_effort_is_spent(seed):
     assert search.best is not None
     assert search.spent <= effort + last
     assert search.best.seconds >= looked_through(steps, slots, step).best.seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("host", [HostCost(), HostCost(call=0.2, save=1.0, restore=1.0, take=0.5)])
+@pytest.mark.parametrize("first", [6, 8])
+def test_a_bound_tells_what_a_busy_link_delays_without_a_simulation(first, host):
+    """Otherwise all schedules whose snapshots come too fast for the link were simulated: a plan took half a minute."""
+    schedule = Hierarchical(5000, (Level(first), Level(30, 5.0)))
+    work = Work(1.0, 1.0, 0.3, 0.3, 0.0, (25.0,), (25.0,), host=host)
+    predicted = predict(schedule, (12, 100), Setting("states", None, 1, work, (12, 100), 0.0, "min"))
+    bound = LevelBounds(schedule, Coarse(work, slots=12)).moving
+    assert predicted.stall > 0.03 * predicted.seconds
+    assert 0.95 * predicted.seconds < bound <= predicted.seconds
 
 
 def test_a_longer_loop_is_given_more_effort():

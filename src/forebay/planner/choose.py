@@ -32,7 +32,7 @@ make one of them; and the share of a schedule's actions that a tighter bound tak
 LISTED = 3
 """How many times the effort to list schedules on levels must be left, to look at some of them and at others too."""
 FIRST_LOOKS = 3
-"""Schedules on levels that are simulated first, by a guess of what they take."""
+"""Schedules on levels that are looked at first, by a guess of what they take."""
 
 POLICIES = {"min": reside_min, "lru": reside_lru}
 
@@ -326,7 +326,7 @@ def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segm
 
 
 def look_first(steps: int, listed: list[Recipe], setting: Setting, search: Leader) -> None:
-    """Simulate the most promising schedules on levels of a short loop, or where there is no effort for many."""
+    """Look at the most promising schedules on levels of a short loop, or where there is no effort for many."""
     if steps > SHORT_LOOP and search.effort == inf:
         return
     looked = 0
@@ -334,9 +334,9 @@ def look_first(steps: int, listed: list[Recipe], setting: Setting, search: Leade
         if looked == FIRST_LOOKS or search.exhausted:
             return
         schedule = search.make(recipe, steps, setting.work)
-        if schedule is not None:
+        looked += schedule is not None
+        if schedule is not None and count_misses(schedule, setting) + least_pinning(schedule, setting) < search.limit:
             search.take(evaluate(schedule, setting.slots, setting))
-            looked += 1
 
 
 def kind_of(schedule: Schedule | Recipe, setting: Setting) -> str:

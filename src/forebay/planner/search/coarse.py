@@ -176,10 +176,13 @@ class Coarse:
         """Bound from below the seconds that a stretch stalls because the first tier has too few slots for it."""
         if visits == 1 or binomial.live(visits, snapshots) <= self.slots or snapshots > DEEPEST:
             return 0.0
+        return self.envelope(visits, snapshots, stored=True).total - self.still(visits, snapshots)
+
+    def still(self, visits: int, snapshots: int) -> float:
+        """Return the seconds of a stretch of several visits that does not stall."""
         work, saves = self.work, binomial.saves(visits, snapshots)
-        still = binomial.forward_steps(visits, snapshots) * work.forward + visits * work.backward
-        still += (saves - 1) * work.save + saves * work.take + (visits - 1 - saves) * work.restore
-        return self.envelope(visits, snapshots, stored=True).total - still
+        moving = (saves - 1) * work.save + saves * work.take + (visits - 1 - saves) * work.restore
+        return binomial.forward_steps(visits, snapshots) * work.forward + visits * work.backward + moving
 
 
 def misses(visits: int, snapshots: int, slots: int) -> int:

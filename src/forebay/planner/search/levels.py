@@ -2,11 +2,13 @@
 
 A snapshot is missed where the stretch behind it fills all slots of the first tier. It is stored before its slot is used
 anew, which takes time from its save on. It comes back once a slot is free for good, before the stretch behind it ends.
+All that are missed in one stretch come back one after the other, and none before the end of its first sweep.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 
 from forebay.planner.search.bounds import unstalled
 from forebay.planner.search.coarse import DEEPEST, Coarse
+from forebay.planner.search.coarse import misses as count_misses
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, binomial
 from forebay.schedule.levels.worth import Stretch
@@ -34,6 +37,19 @@ class SlotProfile(NamedTuple):
     """when it last does so, in seconds from its end"""
 
 
+class Flow(NamedTuple):
+    """A kind of stretch, seen from the link below the slots."""
+
+    sweep: float
+    """seconds until its end is reached, before which no snapshot comes back"""
+    after: float
+    """seconds from there on"""
+    height: int = 0
+    """snapshots at that moment"""
+    misses: int = 0
+    """how often snapshots come back"""
+
+
 class LevelBounds:
     """Bounds on the simulated seconds of a schedule on levels in a first tier of few slots.
 
@@ -44,11 +60,22 @@ class LevelBounds:
     >>> work = Work(1.0, 1.0, 0.1, 0.1, 0.0, (25.0,), (25.0,))
     >>> bounds = LevelBounds(Hierarchical(3751, (Level(2), Level(13, 30))), Coarse(work, slots=2))
     >>> bounds.moves, round(bounds.moving), round(bounds.stalled)
-    ((200, 154), 24474, 29072)
+    ((200, 154), 24738, 29072)
     """
 
     def __init__(self, schedule: Hierarchical, coarse: Coarse) -> None:
-        self.schedule, self.coarse = schedule, coarse
+        work, host = coarse.work, coarse.work.host
+        self.schedule, self.work, self.coarse, self.asks = schedule, work, coarse, (0.0, 0.0)
+        if not host.ahead:  # what it takes adds to the computation, but asking for what is on its way
+            self.asks = host.restore, host.take
+            hosted = replace(
+                work,
+                backward=work.backward + host.call,
+                save=work.save + host.save,
+                restore=work.restore + host.restore + host.call,
+                take=work.take + host.take + host.drop,
+            )
+            self.coarse = Coarse(hosted, coarse.slots)
 
     @cached_property
     def _kinds(self) -> tuple[list[dict[Kind, int]], dict[Kind, tuple[Kind, Kind]]]:
@@ -79,8 +106,8 @@ class LevelBounds:
         return kind[0], self.schedule.splits.settle(*kind).snapshots
 
     @cached_property
-    def moves(self) -> tuple[int, int]:
-        """How many restores beyond the first level find their snapshot evicted, and of how many snapshots."""
+    def _heights(self) -> dict[Kind, int]:
+        """How many snapshots of each kind there are at one time, at most, its first one counted in."""
         parts, heights = self._kinds[1], dict[Kind, int]()
         for kind, _ in self._bottom_up():
             if kind not in parts:
@@ -88,27 +115,72 @@ class LevelBounds:
             else:
                 left, behind = parts[kind]
                 heights[kind] = max(heights[left], 1 + heights[behind])
-        misses = stores = 0
-        here = {(kind, False): times for kind, times in self._kinds[0][0].items()}  # and whether it has been stored
-        while here:
+        return heights
+
+    @cached_property
+    def _layers(self) -> list[dict[tuple[Kind, bool], int]]:
+        """Layers of how often there is each kind, by whether its first snapshot has gone down before."""
+        parts, layers = self._kinds[1], [{((self.schedule.steps + 1, self.schedule.splits.root), False): 1}]
+        while layers[-1]:
             following: dict[tuple[Kind, bool], int] = {}
-            for (kind, stored), times in here.items():
+            for (kind, stored), times in layers[-1].items():
                 if kind in parts:
                     left, behind = parts[kind]
-                    missed = heights[behind] >= self.coarse.slots
-                    misses += times * missed
-                    stores += times * (missed and not stored)
-                    for part in ((left, stored or missed), (behind, False)):
+                    for part in ((left, stored or self._misses(kind)), (behind, False)):
                         following[part] = following.get(part, 0) + times
-            here = following
+            layers.append(following)
+        return layers
+
+    def _each_once(self) -> Iterable[tuple[Kind, bool]]:
+        """Return each kind, after those that it consists of."""
+        return dict.fromkeys(chain.from_iterable(reversed(self._layers)))
+
+    def _misses(self, kind: Kind) -> bool:
+        """Return whether the first snapshot of a stretch that is split has been evicted when it is restored."""
+        return self._heights[self._kinds[1][kind][1]] >= self.coarse.slots
+
+    @cached_property
+    def moves(self) -> tuple[int, int]:
+        """How many restores beyond the first level find their snapshot evicted, and of how many snapshots."""
+        misses = stores = 0
+        for layer in self._layers:
+            for (kind, stored), times in layer.items():
+                if kind in self._kinds[1] and self._misses(kind):
+                    misses += times
+                    stores += times * (not stored)
         return misses, stores
 
     @property
     def moving(self) -> float:
-        """Seconds of the first sweep, and of what comes up after it; or of all that the host asks for."""
+        """Seconds in which each stretch moves its snapshots, or computes; or of all that the host asks for."""
         schedule, work, (misses, stores) = self.schedule, self.coarse.work, self.moves
-        asked = unstalled(work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
-        return max(asked, work.host.start + schedule.steps * work.forward + misses * work.up[0])
+        asked = unstalled(self.work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
+        flows: dict[tuple[Kind, bool], Flow] = {}
+        for kind, stored in self._each_once():
+            flows[kind, stored] = self._flow(kind, stored, flows)
+        (whole,) = (flows[root] for root in self._layers[0])
+        return max(asked, work.host.start + whole.sweep + whole.after + work.save - work.backward)
+
+    def _flow(self, kind: Kind, stored: bool, flows: dict[tuple[Kind, bool], Flow]) -> Flow:
+        parts, slots, work = self._kinds[1], self.coarse.slots, self.coarse.work
+        if kind[0] == 1:
+            return Flow(0.0, work.backward)
+        if kind not in parts:
+            size = self._leaf(kind)
+            height, misses = binomial.live(*size), count_misses(*size, slots)
+            sweep = (kind[0] - 1) * work.forward + (height - 1) * work.save
+            after, last = max(self.coarse.still(*size) - sweep, misses * work.up[0]), 0.0
+        else:
+            (before, _), (visits, _) = left, behind = parts[kind]
+            missed = self._misses(kind)
+            ahead, last_part = flows[behind, False], flows[left, stored or missed]
+            height, misses = 1 + ahead.height, ahead.misses + missed
+            sweep = before * work.forward + (work.save if visits > 1 else 0.0) + ahead.sweep
+            back, asks = (work.restore, self.asks[0]) if before > 1 else (work.take, self.asks[1])
+            after = max(ahead.after, misses * work.up[0] - asks) + back
+            last, misses = last_part.sweep + last_part.after, misses + last_part.misses
+        # What has no slot at the end of the sweep has gone down until then. Whatever comes back does so after it.
+        return Flow(max(sweep, (height - slots - stored) * work.down[0]), after + last, height, misses)
 
     @property
     def stalled(self) -> float:
@@ -117,16 +189,13 @@ class LevelBounds:
             return 0.0
         parts, work = self._kinds[1], self.coarse.work
         profiles: dict[tuple[Kind, bool], SlotProfile] = {}
-        for kind, _ in self._bottom_up():
-            for stored in (False, True):
-                if (kind, stored) not in profiles:
-                    if kind in parts:
-                        left, behind = parts[kind]
-                        missed = profiles[behind, False].lead[-1] < np.inf
-                        two = profiles[left, stored or bool(missed)], profiles[behind, False]
-                        profiles[kind, stored] = self._joined(left[0], behind[0] > 1, *two, stored)
-                    else:
-                        profiles[kind, stored] = self._unsplit(kind, stored)
+        for kind, stored in self._each_once():
+            if kind in parts:
+                left, behind = parts[kind]
+                two = profiles[left, stored or self._misses(kind)], profiles[behind, False]
+                profiles[kind, stored] = self._joined(left[0], behind[0] > 1, *two, stored)
+            else:
+                profiles[kind, stored] = self._unsplit(kind, stored)
         root = self.schedule.steps + 1, self.schedule.splits.root
         return work.host.start + profiles[root, False].total + work.save - work.backward
 
@@ -147,10 +216,11 @@ class LevelBounds:
         work = self.coarse.work
         begun = before * work.forward
         start = begun + (work.save if saves else 0.0)
-        away, back = 0.0, work.restore if before > 1 else work.take
+        back, asks = (work.restore, self.asks[0]) if before > 1 else (work.take, self.asks[1])
+        away = 0.0
         if behind.lead[-1] < np.inf:
             away = 0.0 if stored else max(0.0, work.down[0] - start - float(behind.lead[-1]))
-            back += max(0.0, work.up[0] - float(behind.tail[-1]))
+            back += max(0.0, work.up[0] - float(behind.tail[-1]) - asks)
         middle = start + behind.total + away + back
         lead, tail = np.empty((2, len(behind.lead)))
         lead[0], tail[0] = 0.0, min(left.tail[0], left.total)
