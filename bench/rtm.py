@@ -82,13 +82,11 @@ class Bench:
     def run_layers(self) -> None:
         """Measure steps with layers and with none."""
         shapes = ((44, 46, 48), (60, 80)) if self.small else ((512,) * 3, (400,) * 3, (4000,) * 2)
-        how = product(("acoustic", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
-        steps = 4 if self.small else 40
+        how = product(("acoustic", "density", "vti", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
+        steps, on_gpu = (4 if self.small else 40), self.asked.device == "gpu"
         rows = [partial(layers.row, self.machine, *each, steps) for each in how]
-        if self.asked.device == "gpu":
-            cubes = (shape for shape in shapes if len(shape) == 3)
-            rows = [*(partial(layers.damped, self.machine, shape, 20, steps) for shape in cubes), *rows]
-        self._take("layers", iter(rows))
+        damped = (partial(layers.damped, self.machine, cube, 20, steps) for cube in shapes if on_gpu and len(cube) == 3)
+        self._take("layers", iter([*damped, *rows]))
         layers.compare([row for row in self.report.rows if row["table"] == "layers"])
         self._show("layers", layers.COLUMNS)
 
@@ -112,8 +110,7 @@ class Bench:
         except Exception as error:
             self.report.fail(f"{name} cannot be set up: {error!r}"[:500])
             return None
-        host = fb.Budget(host=self.asked.host)["host"]
-        host = 24 * waves.layout.nbytes if self.small else host
+        host = 24 * waves.layout.nbytes if self.small else fb.Budget(host=self.asked.host)["host"]
         self._pin(host)
         self._tell(waves, costs)
         return seed.Rows(waves, costs, self.codec, host, self.asked.patience, self.directory)
