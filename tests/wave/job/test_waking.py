@@ -160,6 +160,7 @@ def test_only_kernels_that_serve_any_shape_are_run(tmp_path, monkeypatch, model,
 def test_a_woken_gpu_has_the_kernels_of_a_job_and_gives_the_same_bits(tmp_path, monkeypatch):
     from forebay.wave.kernels import device
 
+    device._kernel.cache_clear()  # other tests may have made this model
     run_kernels(parse(VOLUME, tmp_path), "gpu")
     loaded = device._kernel.cache_info().misses
     woken_run = run_job(parse(VOLUME, tmp_path))
