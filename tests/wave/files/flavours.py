@@ -386,6 +386,16 @@ def coordinates_of_few_traces_missing(draft):
         draft.words[name][100:110] = 0
 
 
+def receivers_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    draft.words["receiver_x"][100:110] = 0
+
+
+def sources_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    draft.words["source_x"][100:110] = 0
+
+
 def no_traces(draft):
     draft.take(np.arange(0))
 
@@ -486,6 +496,8 @@ REFUSED = {
     in_either_order: "data.byte_order",
     no_coordinates: "data.headers.source_x, data.headers.source_y",
     coordinates_of_few_traces_missing: "data.headers, data.identification: 10 of the 576 traces",
+    receivers_of_few_traces_missing: "data.headers.receiver_x",
+    sources_of_few_traces_missing: "data.headers.source_x",
     no_traces: "data.file",
     cut_off: "data.file, data.sample_format",
     one_longer_trace: "data.file: ",
