@@ -375,6 +375,10 @@ def two_intervals(draft):
     draft.binary["interval"] = 4000
 
 
+def interval_in_milliseconds(draft):
+    draft.binary["interval"] = draft.words["interval"] = 8
+
+
 def no_coordinates(draft):
     for name in COORDINATES:
         draft.words[name] = 0
@@ -474,6 +478,7 @@ FLAVOURS = {
     depths_in_place_of_elevations: "headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: 'sample_format = "ieee"',
     two_intervals: "dt = 0.008",
+    interval_in_milliseconds: "dt = 0.008",
     components: "identification = 11",
     absurd_delay: "headers = {delay = 0}",
     in_either_order: 'byte_order = "big"',
@@ -491,6 +496,7 @@ REFUSED = {
     depths_in_place_of_elevations: "data.headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: "data.sample_format",
     two_intervals: "data.dt",
+    interval_in_milliseconds: "data.dt",
     components: "data.identification",
     absurd_delay: "data.headers.delay",
     in_either_order: "data.byte_order",
