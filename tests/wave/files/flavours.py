@@ -375,6 +375,10 @@ def two_intervals(draft):
     draft.binary["interval"] = 4000
 
 
+def interval_in_milliseconds(draft):
+    draft.binary["interval"] = draft.words["interval"] = 8
+
+
 def no_coordinates(draft):
     for name in COORDINATES:
         draft.words[name] = 0
@@ -384,6 +388,16 @@ def coordinates_of_few_traces_missing(draft):
     draft.take(np.arange(len(draft.samples)))
     for name in COORDINATES:
         draft.words[name][100:110] = 0
+
+
+def receivers_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    draft.words["receiver_x"][100:110] = 0
+
+
+def sources_of_few_traces_missing(draft):
+    draft.take(np.arange(len(draft.samples)))
+    draft.words["source_x"][100:110] = 0
 
 
 def no_traces(draft):
@@ -464,6 +478,7 @@ FLAVOURS = {
     depths_in_place_of_elevations: "headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: 'sample_format = "ieee"',
     two_intervals: "dt = 0.008",
+    interval_in_milliseconds: "dt = 0.008",
     components: "identification = 11",
     absurd_delay: "headers = {delay = 0}",
     in_either_order: 'byte_order = "big"',
@@ -481,11 +496,14 @@ REFUSED = {
     depths_in_place_of_elevations: "data.headers = {receiver_elevation = 0, receiver_depth = 41}",
     no_format: "data.sample_format",
     two_intervals: "data.dt",
+    interval_in_milliseconds: "data.dt",
     components: "data.identification",
     absurd_delay: "data.headers.delay",
     in_either_order: "data.byte_order",
     no_coordinates: "data.headers.source_x, data.headers.source_y",
     coordinates_of_few_traces_missing: "data.headers, data.identification: 10 of the 576 traces",
+    receivers_of_few_traces_missing: "data.headers.receiver_x",
+    sources_of_few_traces_missing: "data.headers.source_x",
     no_traces: "data.file",
     cut_off: "data.file, data.sample_format",
     one_longer_trace: "data.file: ",

@@ -7,6 +7,7 @@ import pytest
 from tests.wave.files.flavours import (
     FLAVOURS,
     REFUSED,
+    SHOTS,
     auxiliary_traces,
     components,
     crooked,
@@ -95,6 +96,17 @@ def test_what_cannot_be_told_is_refused_with_its_key(tmp_path, flavour):
     with pytest.raises(WaveError) as refused:
         inspect(job)
     assert REFUSED[flavour] in str(refused.value)
+
+
+@pytest.mark.parametrize("records", [1, 3], ids=["one record", "records of two days"])
+def test_a_shot_and_receivers_at_the_origin_are_there(tmp_path, records):
+    """Field records may tell nothing, or begin anew."""
+    draft = drafted(plain)
+    draft.words["record"] = draft.words["record"] % records + 1
+    draft.words["source_x"] -= draft.words["source_x"].min()
+    job = parse(job_text(geometry=None, data=f'file = "{draft.write(tmp_path).name}"', **TABLES), tmp_path)
+    found = look_at_shots(job.data.file, 2, data_dialect(job)).geometry
+    assert found.count == SHOTS and not found.sources[0, 1] and not found.receivers[0, 1]
 
 
 def test_traces_that_are_not_finite_are_dropped_with_a_note(tmp_path):

@@ -268,7 +268,7 @@ def wavelet_of(job: Job, acquisition: Acquisition) -> SentWavelet:
         length = acquisition.samples * acquisition.dt
         if length < middle or abs(made[-1]) > CUT_OFF:
             raise WaveError(
-                f"wavelet.frequency, wavelet.delay: expected a wavelet that is over with the data, which are "
+                f"wavelet.frequency, wavelet.delay, data.dt: expected a wavelet that is over with the data, which are "
                 f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
             )
         return SentWavelet(made, lead)

@@ -192,6 +192,51 @@ def _check_told(file: TraceFile, kept: NDArray[np.int64], sources: Positions, re
             f"have no coordinates, the first of them trace {kept[np.argmax(nowhere)] + 1}: mark them as dead there, or "
             "name the bytes that tell source_x, source_y, receiver_x and receiver_y"
         )
+    codes = file.word("identification")[kept]
+    for what, missing in (
+        ("source", _sources_missing(record, sources, dialect.tolerance)),
+        ("receiver", _receivers_missing(np.stack([record, codes, *sources, *receivers], axis=1))),
+    ):
+        words = [f"headers.{what}_{axis}" for axis in "xy"]
+        if missing.any() and not {f"{what}_x", f"{what}_y"} & dialect.headers.keys():
+            raise WaveError(
+                f"{dialect.key(*words)}: {missing.sum()} of the {len(kept)} traces of {file.path} have {what} "
+                f"coordinates of 0, the first of them trace {kept[np.argmax(missing)] + 1}, and others of their shot "
+                "do not: correct them, mark these traces as dead, or name the bytes that tell them"
+            )
+
+
+def _sources_missing(record: NDArray[np.float64], sources: Positions, tolerance: float) -> NDArray[np.bool_]:
+    """Return which traces have sources at the origin, while most others of their field record share one elsewhere.
+
+    Where numbers of records begin anew each day, a record may have a whole shot at the origin and another one.
+    """
+    places = np.stack(sources[1:], axis=1)
+    nowhere, missing = ~places.any(axis=1), np.zeros(len(record), bool)
+    if (record == record[0]).all():  # as of files that do not tell it
+        return missing
+    for number in np.unique(record[nowhere & (record != 0)]):
+        there = record == number
+        elsewhere, few = places[there & ~nowhere], (there & nowhere).sum()
+        if 3 * few < len(elsewhere) and np.ptp(elsewhere, axis=0).max() <= tolerance < np.abs(elsewhere).max():
+            missing |= there & nowhere
+    return missing
+
+
+def _receivers_missing(words: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which traces have receivers at the origin, more of them at one place and shot than there are elsewhere.
+
+    Parameters
+    ----------
+    words
+        Of each trace its field record, identification, source and receiver; the last two are x and y of the latter.
+    """
+    nowhere = np.asarray(~np.any(words[:, -2:], axis=1))
+    if not nowhere.any():
+        return nowhere
+    _, which, counts = np.unique(words, axis=0, return_inverse=True, return_counts=True)
+    times = counts[which.ravel()]
+    return np.asarray(nowhere & (times > times[~nowhere].max(initial=1)))
 
 
 def _delays(file: TraceFile, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
