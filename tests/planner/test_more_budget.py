@@ -126,6 +126,10 @@ def test_no_bound_of_a_schedule_on_levels_is_above_what_it_takes(seed):
             name: random.choice((0.0, 2 * random.random())) for name in ("call", "save", "restore", "drop", "move")
         }
         work = replace(work, host=HostCost(**prices, start=3.0, ahead=random.random() < 0.5))
+    if random.random() < 0.5:
+        work = replace(work, beside=tuple(random.choice((1.0, 1.1, 1.5)) for _ in range(links)))
+        if random.random() < 0.5:
+            work = replace(work, both=(0.25,) * links)
     setting = Setting("states", None, 1, work, slots, random.choice((0.0, 0.5)), "min")
     found = recipes(steps, work, device, sum(slots), float("inf"))
     for recipe in random.sample(found, min(len(found), 8)):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.search.bounds import least_of_all, least_seconds, unmoved
+from forebay.planner.search.candidates import family
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, known, recipe_of, recipes
 from forebay.planner.search.levels import bounds_of_levels
@@ -31,6 +32,8 @@ LISTING, LONG_LISTING, MAKING, TIGHTENING = 20_000, 60_000, 3_000, 0.25
 make one of them; and the share of a schedule's actions that a tighter bound takes as long as."""
 LISTED = 3
 """How many times the effort to list schedules on levels must be left, to look at some of them and at others too."""
+ROUNDING = 1e-11
+"""The share of the best seconds by which another schedule is to be better, which takes a simulation to tell."""
 FIRST_LOOKS = 3
 """Schedules on levels that are looked at first, by a guess of what they take."""
 
@@ -155,19 +158,6 @@ def fits(choice: Choice) -> bool:
     return choice.prediction.peak[-1] <= choice.setting.slots[-1]
 
 
-def family(schedule: Schedule | Recipe) -> str:
-    """Name the kind of a schedule, as the search tells them apart.
-
-    Examples
-    --------
-    >>> family(TwoLevel(1000, 32, 31)), family(TwoLevel(1000, 32, 8)), family(TwoLevel(1000, 32, 0))
-    ('zcut', 'twolevel', 'uniform')
-    """
-    if isinstance(schedule, TwoLevel):
-        return "uniform" if schedule.inner == 0 else "zcut" if schedule.inner >= schedule.interval - 2 else "twolevel"
-    return str(schedule).partition(":")[0]
-
-
 class Alternative(NamedTuple):
     """The best of another kind."""
 
@@ -185,6 +175,8 @@ class Leader:
         self.best: Choice | None = None
         self.alternatives: dict[str, Alternative] = {}
         self.made: dict[tuple[Recipe, Work], Hierarchical | None] = {}  # settings share them
+        self.looked_at = set[tuple[str, str | None, str, tuple[int, ...]]]()
+        """what was kept how in how many slots, in all settings that were looked at"""
         self.spent = 0.0
 
     @property
@@ -195,7 +187,7 @@ class Leader:
     @property
     def limit(self) -> float:
         """Seconds that a choice must be below to be of interest."""
-        return self.below if self.best is None else min(self.below, self.best.seconds)
+        return self.below if self.best is None else min(self.below, self.best.seconds * (1 - ROUNDING))
 
     def take(self, choice: Choice) -> None:
         """Compare a choice with the best so far."""
@@ -271,6 +263,7 @@ def look_through(
         for entry in sorted(entries, key=lambda entry: entry[:2]):
             bounded = Alternative(describe(entry.schedule, entry.setting), entry.bound, exact=False)
             search.alternatives.setdefault(kind_of(entry.schedule, entry.setting), bounded)
+        search.looked_at |= {(setting.keep, setting.codec, setting.policy, setting.slots) for setting in alike}
 
 
 def entered(
@@ -279,9 +272,11 @@ def entered(
     """Yield what may be the best in some of the settings, each with its first bound."""
     order, least = count(), dict[Setting, float]()
     for setting in settings:
+        slots = setting.slots
+        upper = (setting.keep, setting.codec, setting.policy, slots[:-1]) in search.looked_at
+        least_room = sum(slots[:-1]) if upper else slots[0] if levels else 0  # where less is needed, it was looked at
         for schedule in schedules[setting.keep]:
-            slots = setting.slots
-            fitting = schedule.peak_snapshots <= sum(slots) and not (levels and schedule.peak_snapshots <= slots[0])
+            fitting = least_room < schedule.peak_snapshots <= sum(slots)
             # In a longer loop only those are looked at whose segments hardly leave the first tier: others move much.
             if fitting and not (levels and schedule.steps > SHORT_LOOP and schedule.inner > slots[0]):
                 bound = least_seconds(schedule, setting.work, slots) + least_pinning(schedule, setting)

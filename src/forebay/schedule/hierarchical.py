@@ -37,6 +37,7 @@ class Counts(NamedTuple):
     saves: int
     priced_saves: int
     peak_snapshots: int
+    alive_at_turn: int
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,7 @@ class Hierarchical(Schedule):
     @property
     def alive_at_turn(self) -> int:
         """Snapshots that are alive when the loop has reached its end."""
-        alive, visits, stretch = 1, self.steps + 1, self.splits.root
-        while (stretch := self.splits.settle(visits, stretch)).level and visits > 1:
-            before, _, stretch = self.splits.split(visits, stretch)
-            visits -= before
-            alive += visits > 1
-        return alive - 1 + binomial.live(visits, stretch.snapshots)
+        return self.counts.alive_at_turn
 
     def __str__(self) -> str:
         return "hierarchical:" + ",".join(map(str, self.levels))
@@ -137,10 +133,10 @@ def _splits(visits: int, levels: tuple[Level, ...]) -> Splits | ExactSplits:
     return find_splits(visits, levels)
 
 
-def _count(splits: Splits | ExactSplits, visits: int) -> Counts:
+def _count(splits: Splits | ExactSplits, whole: int) -> Counts:
     """Take each kind of stretch apart once: those of one length and place recur."""
     forward, saves, priced, peak = 0, 1, 0, 1
-    here = {(visits, splits.root): (1, 1)}  # how often there is such a stretch, and the most snapshots alive beside
+    here = {(whole, splits.root): (1, 1)}  # how often there is such a stretch, and the most snapshots alive beside
     while here:
         following: dict[tuple[int, Stretch], tuple[int, int]] = {}
         for (visits, stretch), (times, alive) in here.items():
@@ -161,4 +157,14 @@ def _count(splits: Splits | ExactSplits, visits: int) -> Counts:
                 seen, most = following.get(part, (0, 0))
                 following[part] = seen + times, max(most, alive + more)
         here = following
-    return Counts(forward, saves, priced, peak)
+    return Counts(forward, saves, priced, peak, _alive(splits, whole))
+
+
+def _alive(splits: Splits | ExactSplits, visits: int) -> int:
+    """Count the snapshots that are alive when the loop has reached its end."""
+    alive, stretch = 1, splits.root
+    while (stretch := splits.settle(visits, stretch)).level and visits > 1:
+        before, _, stretch = splits.split(visits, stretch)
+        visits -= before
+        alive += visits > 1
+    return alive - 1 + binomial.live(visits, stretch.snapshots)

@@ -22,6 +22,20 @@ def unstalled(
     return work.host.beside(computed(work, steps, forward_steps, saves), asked)
 
 
+def slowed(work: Work, whole: float, asked: float, away: float, stored: float, fetched: float) -> float:
+    """Return the least seconds of a reversal on two tiers whose computation is slower beside its movements.
+
+    While the link is busy, the computation goes on more slowly, or waits. The computation and the host's part take
+    `whole` and `asked` seconds. So many snapshots go down during the first sweep, which are `away` at the turn. Later
+    so many are stored and fetched, perhaps at the same time. On three tiers the simulation counts less.
+    """
+    idle = work.host.start + (0.0 if work.host.ahead else asked)
+    if len(work.up) != 1 or not work.beside:
+        return whole + idle
+    (times,), (down,), (up,) = work.beside, work.down, work.up
+    return whole + idle / times + (1 - 1 / times) * (away * down + max(stored * down, fetched * up))
+
+
 def least_of_all(work: Work, steps: int) -> float:
     """Bound the seconds of every reversal of a loop from below, whatever its schedule.
 
@@ -113,4 +127,6 @@ def least_seconds(schedule: Segmented, work: Work, slots: tuple[int, ...], coars
     after_turn = max(whole - sweep + stall_of_others, up)
     stalled = max(whole + stall_of_last + stall_of_others, max(sweep, down) + after_turn)
     away = max(0, alive - slots[0]) if len(slots) > 1 else 0
-    return max(unstalled(work, *counts, max(fetched, away), away), work.host.start + stalled)
+    asked = unstalled(work, *counts, max(fetched, away), away)
+    beside = slowed(work, whole, work.host.seconds(*counts), away, 0, max(fetched, away))
+    return max(asked, beside, work.host.start + stalled)

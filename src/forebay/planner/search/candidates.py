@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from forebay.planner.search.hierarchies import spread
-from forebay.schedule import Revolve, StoreAll, TwoLevel, Uniform, ZCut
+from forebay.planner.search.hierarchies import Recipe, spread
+from forebay.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
 from forebay.schedule.segmented import Segmented
 from forebay.schedule.zcut import fewest_snapshots
 
@@ -32,3 +32,16 @@ def candidates(steps: int, name: str = "auto", interval: int | None = None) -> I
         case "twolevel":
             for interval in intervals:
                 yield from (TwoLevel(steps, interval, inner - 1) for inner in spread(interval, growth))
+
+
+def family(schedule: Schedule | Recipe) -> str:
+    """Name the kind of a schedule, as the search tells them apart.
+
+    Examples
+    --------
+    >>> family(TwoLevel(1000, 32, 31)), family(TwoLevel(1000, 32, 8)), family(TwoLevel(1000, 32, 0))
+    ('zcut', 'twolevel', 'uniform')
+    """
+    if isinstance(schedule, TwoLevel):
+        return "uniform" if schedule.inner == 0 else "zcut" if schedule.inner >= schedule.interval - 2 else "twolevel"
+    return str(schedule).partition(":")[0]

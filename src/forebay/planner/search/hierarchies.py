@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.planner.search.bounds import computed, unstalled
+from forebay.planner.search.bounds import computed, slowed, unstalled
 from forebay.planner.simulate import Work
 from forebay.schedule import Hierarchical, Level, binomial
 from forebay.schedule.levels.exact import LONGEST, MOST, Figures, tabulate
@@ -123,7 +123,8 @@ class Recipe(NamedTuple):
         pinned = pin * min(away, slots[1])
         asked += away * (2 * work.host.move + work.host.drop)  # each goes down, and comes up again
         moving = max(sweep + up, down + max(whole - longest_sweep, up))
-        return max(work.host.beside(whole, asked), work.host.start + moving) + pinned
+        beside = max(work.host.beside(whole, asked), slowed(work, whole, asked, away, 0, away))
+        return max(beside, work.host.start + moving) + pinned
 
 
 def recipe_of(schedule: Hierarchical) -> Recipe:

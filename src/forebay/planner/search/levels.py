@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.planner.search.bounds import unstalled
+from forebay.planner.search.bounds import computed, slowed, unstalled
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.coarse import misses as count_misses
 from forebay.planner.simulate import Work
@@ -154,12 +154,16 @@ class LevelBounds:
     def moving(self) -> float:
         """Seconds in which each stretch moves its snapshots, or computes; or of all that the host asks for."""
         schedule, work, (misses, stores) = self.schedule, self.coarse.work, self.moves
-        asked = unstalled(self.work, schedule.steps, schedule.forward_steps, schedule.saves, misses, stores)
+        counts = schedule.steps, schedule.forward_steps, schedule.saves
+        asked = unstalled(self.work, *counts, misses, stores)
+        away = max(0, schedule.alive_at_turn - self.coarse.slots)
+        hosted = self.work.host.seconds(*counts)
+        beside = slowed(self.work, computed(self.work, *counts), hosted, away, stores - away, misses)
         flows: dict[tuple[Kind, bool], Flow] = {}
         for kind, stored in self._each_once():
             flows[kind, stored] = self._flow(kind, stored, flows)
         (whole,) = (flows[root] for root in self._layers[0])
-        return max(asked, work.host.start + whole.sweep + whole.after + work.save - work.backward)
+        return max(asked, beside, work.host.start + whole.sweep + whole.after + work.save - work.backward)
 
     def _flow(self, kind: Kind, stored: bool, flows: dict[tuple[Kind, bool], Flow]) -> Flow:
         parts, slots, work = self._kinds[1], self.coarse.slots, self.coarse.work
@@ -234,5 +238,5 @@ class LevelBounds:
 def bounds_of_levels(schedule: Hierarchical, work: Work, slots: Sequence[int]) -> Iterator[LevelBounds]:
     """Yield the bounds of each link: the tiers above it are one, and what is missed there comes over it."""
     for link in range(len(slots) - 1):
-        above = replace(work, up=work.up[link:], down=work.down[link:])
+        above = replace(work, up=work.up[link:], down=work.down[link:], beside=work.beside if len(slots) == 2 else ())
         yield LevelBounds(schedule, Coarse(above, sum(slots[: link + 1])))

@@ -12,12 +12,16 @@ With R grows the number of visits that earn the most. A loop lies between two su
 Its stretches are then as in the one or as in the other, which differ in some splits, or in the lengths of stretches.
 """
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from forebay.schedule import binomial
 
+MOST_VISITS = 1 << 62
+"""States of a loop, at most."""
 HALVINGS = 5
 """How often the worth of a visit is bisected between two whole numbers."""
 
@@ -37,45 +41,66 @@ def longest(snapshots: int, worth: int) -> int:
     return max(1, binomial.beta(snapshots, worth))
 
 
-class WorthTable:
-    """What is split where a visit is worth so much, and how long each stretch is then."""
+class _Growing:
+    """What is split where a visit is worth more and more: loops of any length, and fewer saves, share it."""
 
-    def __init__(self, levels: Sequence[tuple[int, float]], fraction: float, visits: int = 0, whole: int = 0) -> None:
+    def __init__(self, levels: Sequence[tuple[int, float]], fraction: float) -> None:
         self.levels, self.fraction = levels, fraction
-        self.split: list[list[list[bool]]] = []  # by whole worth, level and saves left
-        earned = [[fraction - 1.0] * (snapshots + 1) for snapshots, _ in levels[1:]]  # where it is worth less than 0
-        lengths = [[1] * (snapshots + 1) for snapshots, _ in levels[1:]]
-        reached = 0
-        while reached < visits or len(self.split) <= whole:
-            reached = self._grow(earned, lengths)
-        self.whole = len(self.split) - 1
-        self.reached = reached
-        self.leaves = [longest(levels[0][0], worth) for worth in range(self.whole, -2, -1)]  # by passes
+        self.split: list[list[bytearray]] = []
+        """by whole worth, level and saves left"""
+        self.visits: list[array[int]] = []
+        """of the last level, by whole worth and saves left"""
+        self._earned = [[fraction - 1.0] * (snapshots + 1) for snapshots, _ in levels[1:]]  # worth less than 0
+        self._lengths = [[1] * (snapshots + 1) for snapshots, _ in levels[1:]]
 
-    def _grow(self, earned: list[list[float]], lengths: list[list[int]]) -> int:
-        """Append what is split where a visit is worth a step more, and return the visits of the whole."""
+    def grow(self) -> None:
+        """Append what is split where a visit is worth a step more."""
         worth = len(self.split)
         snapshots = self.levels[0][0]
         length = longest(snapshots, worth)
         best = self.fraction * length + binomial.beta(snapshots + 1, worth - 1)
         split = []
-        for (_, price), earn, visits in zip(self.levels[1:], earned, lengths, strict=True):
-            flags = [False]
+        for (_, price), earn, visits in zip(self.levels[1:], self._earned, self._lengths, strict=True):
+            flags = bytearray(len(earn))
             whole, total = best, length
             earn[0], visits[0] = best, length
+            least = best + 1e-9 * abs(best)
             for saves in range(1, len(earn)):
                 both = earn[saves] + whole - price
-                pays = both > best + 1e-9 * abs(best)
-                if pays:
+                if both > least:
                     whole, total = both, visits[saves] + total
+                    flags[saves] = 1
                 else:
                     whole, total = best, length
                 earn[saves], visits[saves] = whole, total
-                flags.append(pays)
             split.append(flags)
             best, length = whole, total
         self.split.append(split)
-        return length
+        self.visits.append(array("q", [min(count, MOST_VISITS) for count in self._lengths[-1]] if split else [length]))
+
+
+@lru_cache(maxsize=128)
+def _growing(levels: tuple[tuple[int, float], ...], fraction: float) -> _Growing:
+    return _Growing(levels, fraction)
+
+
+class WorthTable:
+    """What is split where a visit is worth so much, and how long each stretch is then."""
+
+    def __init__(self, levels: Sequence[tuple[int, float]], fraction: float, visits: int = 0, whole: int = 0) -> None:
+        self.levels = levels
+        *upper, (saves, price) = levels
+        saves = saves if upper else 0
+        wide = 1 << saves.bit_length() if upper else levels[0][0]  # saves, of which others need fewer or some more
+        growing = _growing((*map(tuple, upper), (wide, price)), fraction)
+        while len(growing.split) <= whole:
+            growing.grow()
+        while growing.visits[whole][saves] < visits:
+            whole += 1
+            if len(growing.split) == whole:
+                growing.grow()
+        self.split, self.whole, self.reached = growing.split, whole, growing.visits[whole][saves]
+        self.leaves = [longest(levels[0][0], worth) for worth in range(whole, -2, -1)]  # by passes
 
 
 class Shape:
@@ -89,17 +114,18 @@ class Shape:
         for number, (snapshots, _) in enumerate(levels[1:], start=1):
             rows: list[list[int]] = []  # of the most passes first: those are not split
             for passes, unsplit in reversed(list(enumerate(base))):
-                row = [unsplit]
-                for saves in range(1, snapshots + 1):
-                    is_split = self.is_split(number, saves, passes)
-                    row.append(rows[-1][saves] + row[-1] if is_split else unsplit)
+                row = [unsplit] * (snapshots + 1)
+                if passes <= whole:
+                    flags, once_more, length = table.split[whole - passes][number - 1], rows[-1], unsplit
+                    for saves in range(1, snapshots + 1):
+                        row[saves] = length = once_more[saves] + length if flags[saves] else unsplit
                 rows.append(row)
             self.lengths.append(rows[::-1])
             base = [row[-1] for row in self.lengths[-1]]
 
     def is_split(self, level: int, saves: int, passes: int) -> bool:
         """Return whether a stretch of its own length is split."""
-        return passes <= self.whole and self.table.split[self.whole - passes][level - 1][saves]
+        return passes <= self.whole and self.table.split[self.whole - passes][level - 1][saves] == 1
 
     def length(self, stretch: Stretch) -> int:
         """Return the visits of a stretch."""
