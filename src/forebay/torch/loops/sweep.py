@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
+from forebay.torch.context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.decision import check_leaves
 from forebay.torch.loops.recording import check_unchanged, record, twins_of, versions_of
 from forebay.torch.loops.trees import OutputForm, Params, Steps, put
-from forebay.torch.mover import storage_of
+from forebay.torch.storage.mover import storage_of
 
 
 @dataclass

@@ -8,9 +8,9 @@ import optree
 import torch
 
 from forebay.torch.compat import Dispatching, TorchDispatchMode, keeps_graph, sharing_versions
-from forebay.torch.execution_context import checkpointing
-from forebay.torch.mover import bytes_by_storage, weakly
-from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor, keep
+from forebay.torch.context import checkpointing
+from forebay.torch.storage.mover import bytes_by_storage, weakly
+from forebay.torch.storage.tensors import Keep, KeptTensor, StoredTensor, keep
 
 _NAMES = (
     "mm",

@@ -8,16 +8,15 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
-from forebay.torch.execution_context import NOTHING, Autocast, Random, random_state, set_random_state
-from forebay.torch.mover import bytes_by_storage, storage_of, weakly
+from forebay.torch.context import NOTHING, Autocast, Random, random_state, set_random_state
 from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, giving, keeping
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
-from forebay.torch.saved_tensors import Keep, KeptTensor, keep
+from forebay.torch.storage.mover import bytes_by_storage, storage_of, weakly
+from forebay.torch.storage.tensors import Keep, KeptTensor, keep
 
 
 class _EnoughError(BaseException):
@@ -186,7 +185,7 @@ class Frame:
             self._run_again(initial, None)
         elif not self._first.weighed:
             if not self._run_again(initial, samples)[0]:
-                refuse(hidden_state(right=False, later=True))
+                refuse(_hidden_state(right=False, later=True))
         else:
             # It is asked whether the block depends on what it sets, which is put back where it is run again later.
             same, gives_same = self._run_again(Attributes.of(self._first.module_state.parts), samples)
@@ -196,7 +195,7 @@ class Frame:
                 if same:
                     self._values = values
                 if not same or not gives_same:
-                    refuse(hidden_state(same_then and gives_same, later=False))
+                    refuse(_hidden_state(same_then and gives_same, later=False))
         if len(self._values) != len(self._first.kinds):
             raise RuntimeError(_OTHERWISE)
 
@@ -251,6 +250,16 @@ class Frame:
                 raise _EnoughError
 
         return take
+
+
+def _hidden_state(right: bool, later: bool) -> str:
+    """Tell why a block with state of its own is kept, and whether what it was recomputed for is right all the same."""
+    before = ", and perhaps of some before it," if later else ""
+    wrong = f". The gradients of this iteration{before} are not those of the plain model, and its state is a run ahead"
+    return (
+        "computes other values when it is run again: it has state of its own, such as a generator, a counter, or a "
+        f"tensor that is no buffer{'' if right else wrong}"
+    )
 
 
 _OTHERWISE = (

@@ -1,4 +1,4 @@
-"""What a fitted model works with on one device: what measures, keeps and moves there, and what plans that."""
+"""What a fitted model works with on one device: what measures, keeps and moves there, plans that, and what it knows."""
 
 import logging
 from collections.abc import Mapping
@@ -10,9 +10,10 @@ from forebay.codec import Codec
 from forebay.errors import BudgetError
 from forebay.tier.capacity import free_host_bytes, less_of_host
 from forebay.torch.fitting.planning import FitPlanner
-from forebay.torch.gauge import HostGauge, gauge_for
-from forebay.torch.mover import mover_for
-from forebay.torch.saved_tensors import TensorStore
+from forebay.torch.fitting.profile import ShapeProfiles
+from forebay.torch.storage.gauge import HostGauge, gauge_for
+from forebay.torch.storage.mover import mover_for
+from forebay.torch.storage.tensors import TensorStore
 from forebay.units import Budget
 
 logger = logging.getLogger("forebay.torch")
@@ -29,6 +30,7 @@ class DeviceTools:
     store: TensorStore
     codec: Codec | None
     planner: FitPlanner
+    profiles: ShapeProfiles = field(default_factory=ShapeProfiles)
     warm: set[tuple[torch.dtype, int]] = field(default_factory=set)
     """kinds of tensors that have been encoded and decoded before"""
 
