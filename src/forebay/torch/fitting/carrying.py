@@ -15,7 +15,7 @@ from forebay.torch.replay.arguments import Inputs
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.frame import Frame
 from forebay.torch.storage.mover import bytes_by_storage, from_outside, storage_of
-from forebay.torch.storage.tensors import Entry, Keep, KeptTensor, StoredTensor, keep
+from forebay.torch.storage.tensors import Entry, Keep, KeptTensor, StoredTensor, give_again, keep
 
 
 def treat(iteration: Iteration, place: int, block: FittedBlock, inputs: Inputs, refuse: Callable[[str], None]) -> Any:
@@ -69,5 +69,5 @@ def _saving(block: FittedBlock, inputs: Inputs, hold: Keep, staying: frozenset[i
         return keep(tensor) if storage is None or storage._cdata in input_storages else hold(tensor)
 
     shielded: Any = torch.compiler.disable(pack) if block.compiled else pack  # type: ignore[no-untyped-call]
-    with saved_tensors_hooks(shielded, lambda saved: saved.tensor()):
+    with saved_tensors_hooks(shielded, give_again):
         return block.call(*inputs.args, **inputs.kwargs)

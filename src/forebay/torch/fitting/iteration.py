@@ -59,6 +59,8 @@ class Iteration:
     """that of the profile, which may be one of larger shapes"""
     profile: Profile
     """as it was when the iteration began"""
+    plan: FitPlan | None
+    """of this profile; None where every block is recomputed and looked into"""
     began: Beginning
     progress: IterationProgress
     records: list[BlockRecord] = field(default_factory=list)
@@ -71,11 +73,6 @@ class Iteration:
     """what blocks sent away, by their place in the plan"""
     turned: set[tuple[int, int]] = field(default_factory=set)
     """which pass came to which block"""
-
-    @cached_property
-    def plan(self) -> FitPlan | None:
-        """That of the profile; None where every block is recomputed and looked into."""
-        return self.profile.plan
 
     @cached_property
     def expected(self) -> Sequence[MeasuredBlock]:

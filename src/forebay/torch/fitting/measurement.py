@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from operator import methodcaller
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import Observed, watching
 from forebay.torch.replay.frame import Frame
 from forebay.torch.storage.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
-from forebay.torch.storage.tensors import KeptTensor, keep
+from forebay.torch.storage.tensors import KeptTensor, give_again, keep
 
 Take = Callable[[int, torch.Tensor], None]
 """Is told of each tensor that a block saves, and its number."""
@@ -60,17 +59,13 @@ def measure(
     if refused:
         start = gauge.mark()
         # Where the device's memory is counted, what is kept is part of every peak.
-        with (
-            NOTHING
-            if gauge.counts
-            else saved_tensors_hooks(_weighing(tools, log, set(bytes_of)), methodcaller("tensor"))
-        ):
+        with NOTHING if gauge.counts else saved_tensors_hooks(_weighing(tools, log, set(bytes_of)), give_again):
             output = block.call(*inputs.args, **inputs.kwargs)
         log["forward"].append((start, gauge.mark()))
         log["peak forward"].append(gauge.peak())
         return output
     watch = partial(_watch, tools, block, log, set(bytes_of), tell)
-    frame = Frame(block, inputs, refuse, weighed=True, watch=watch)
+    frame = Frame(block, inputs, refuse, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
     output = frame.run(inputs)

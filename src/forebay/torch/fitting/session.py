@@ -199,7 +199,7 @@ class FittingSession:
         watched = not measuring and (not own or profile.begun < STEPS_EACH)
         began = Beginning(call.begins, base, gauge.most() if watched else 0, ahead, start)
         profiles[followed] = profile = profile.begin() if own else profile
-        self._iteration = Iteration(tools, key, followed, profile, began, IterationProgress(timed))
+        self._iteration = Iteration(tools, key, followed, profile, profile.plan, began, IterationProgress(timed))
         self._call = call._replace(begins=False, start=None)
         tools.store.restart()
         return self._iteration

@@ -7,6 +7,7 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -106,7 +107,8 @@ class StoredTensor(NamedTuple):
         witness = tensor.detach()
         witness.data = _nothing(tensor.dtype, tensor.device)
         entry.left.add(id(witness))
-        return cls(entry, (tensor.storage_offset(), tensor.shape, tensor.stride()), tensor._version, witness)
+        window = tensor.storage_offset(), tensor.shape, tensor.stride()
+        return tuple.__new__(cls, (entry, window, tensor._version, witness))
 
     @property
     def changed(self) -> bool:
@@ -123,6 +125,9 @@ class StoredTensor(NamedTuple):
 
 Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
 """Keeps a tensor, in a way of its own."""
+
+give_again: Callable[[KeptTensor | StoredTensor], torch.Tensor] = methodcaller("tensor")
+"""Returns the tensor that was kept."""
 
 
 @cache
