@@ -108,12 +108,11 @@ class FittingSession:
     def call(self, block: FittedBlock, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a block as the plan says."""
         self._note_block()
-        if self.closed or not default_saving():
-            return block.call(*args, **kwargs)
         tensors = tensors_in((args, kwargs) if kwargs else args)
-        if not block.differentiable(tensors):
+        iteration = self._iteration_of(block, tensors)
+        if iteration is None:
             return block.call(*args, **kwargs)
-        return self._run(self._iteration_of(block, tensors), block, Inputs(args, kwargs, tensors))
+        return self._run(iteration, block, Inputs(args, kwargs, tensors))
 
     def along(self, sequence: nn.Sequential, value: Any) -> Any:
         """Run the modules of an `nn.Sequential`: blocks that are taken together as one, all others one by one."""
@@ -122,38 +121,27 @@ class FittingSession:
             modules: list[Any] = list(sequence._modules.values())  # one may have replaced another
             if len(modules) != count:
                 raise RuntimeError("modules were added to an nn.Sequential, or taken from it, while it ran")
-            group = self._group(modules, at, value)
-            if group is None:
+            first, tensors = self.blocks.get(id(modules[at])), tensors_in(value)
+            iteration = self._iteration_of(first, tensors) if first is not None and self._iteration else None
+            group = None if iteration is None else self._group(iteration, modules, at)
+            if iteration is None or group is None:
                 value = modules[at](value)
                 at += 1
             else:
                 self._note_block()
-                iteration, block, tensors = group
-                value = self._run(iteration, block, Inputs((value,), {}, tensors))
-                at += block.count
+                value = self._run(iteration, group, Inputs((value,), {}, tensors))
+                at += group.count
         return value
 
-    def _group(
-        self, modules: Sequence[nn.Module], at: int, value: Any
-    ) -> tuple[Iteration, FittedBlock, list[torch.Tensor]] | None:
-        """Return the group that begins with a block, where it can be run as such, with its iteration and inputs."""
-        first = self.blocks.get(id(modules[at])) if self._iteration else None
-        if first is None or not default_saving():
-            return None
-        tensors = tensors_in(value)
-        if not first.differentiable(tensors):
-            return None
-        iteration = self._iteration_of(first, tensors)
-        wanted = (iteration.profile.together or {}).get(id(first.module), ())
-        members = modules[at : at + len(wanted)]
+    def _group(self, iteration: Iteration, modules: Sequence[nn.Module], at: int) -> FittedBlock | None:
+        """Return the group that begins with a block, where it can be run as such."""
+        wanted = (iteration.profile.together or {}).get(id(modules[at]), ())
+        members, groups = modules[at : at + len(wanted)], iteration.tools.profiles.groups
         if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
             return None
-        groups = iteration.tools.profiles.groups
-        if wanted not in groups:
-            if not all(identity in self.blocks for identity in wanted):
-                return None
+        if wanted not in groups and all(identity in self.blocks for identity in wanted):
             groups[wanted] = group_of([self.blocks[identity] for identity in wanted])
-        return iteration, groups[wanted], tensors
+        return groups.get(wanted)
 
     def _note_block(self) -> None:
         if not self._call.ran_blocks:
@@ -161,8 +149,10 @@ class FittingSession:
 
     # Iterations.
 
-    def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration:
-        """Return the iteration that a block belongs to, a new one where it begins it."""
+    def _iteration_of(self, block: FittedBlock, tensors: list[torch.Tensor]) -> Iteration | None:
+        """Return the iteration that a block belongs to, a new one where it begins it; None where all is as it was."""
+        if self.closed or not default_saving() or not block.differentiable(tensors):
+            return None
         last = self._iteration
         return self._begin_iteration(block, tensors) if self._call.begins or last is None or last.ended else last
 

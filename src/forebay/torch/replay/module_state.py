@@ -216,19 +216,18 @@ def _beyond(named: Iterable[tuple[str, torch.Tensor]]) -> str | None:
 
 
 def copies_of(tensors: Mapping[int, torch.Tensor], sorts: Mapping[int, Any]) -> dict[int, torch.Tensor]:
-    """Copy tensors, those of one sort in one call."""
-    alike: dict[Any, dict[int, torch.Tensor]] = defaultdict(dict)
-    for key, tensor in tensors.items():
-        alike[sorts.get(key, key)][key] = tensor
-    copies: dict[int, torch.Tensor] = {}
-    for sort, group in alike.items():
-        if sort in tensors:  # of no sort, and alone
-            copies[sort] = tensors[sort].detach().clone()
-            continue
-        fresh = [torch.empty_like(tensor) for tensor in group.values()]
+    """Copy tensors, those of one sort in one call, and those of none by themselves."""
+    copies = {key: tensor.detach().clone() for key, tensor in tensors.items() if key not in sorts}
+    alike: dict[Any, list[int]] = defaultdict(list)
+    for key in tensors:
+        if key in sorts:
+            alike[sorts[key]].append(key)
+    for keys in alike.values():
+        originals = [tensors[key] for key in keys]
+        fresh = [torch.empty_like(tensor) for tensor in originals]
         with torch.no_grad():
-            copy_all(fresh, list(group.values()))
-        copies.update(zip(group, fresh, strict=True))
+            copy_all(fresh, originals)
+        copies.update(zip(keys, fresh, strict=True))
     return copies
 
 
