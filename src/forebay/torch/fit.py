@@ -105,8 +105,8 @@ def fit(
     several = []
     if blocks is None and len(chosen) > ENOUGH:
         several = sequences(model, [module for _, module in chosen])
-    make_tools = partial(tools_for, budget=budget, codec=coder, choice=choice, given=choices)
-    session = FittingSession(make_tools, several)
+    asked = {"budget": budget, "codec": coder, "choice": choice, "given": choices, "sequences": WeakSet(several)}
+    session = FittingSession(partial(tools_for, **asked))
     patches: list[Patch] = []
     try:
         for name, module in chosen:

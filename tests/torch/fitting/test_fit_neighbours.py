@@ -332,31 +332,31 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     assert plan_of(model).foreseen.peak <= room
 
 
-def sizes(budget, peak=0, count=MANY):
+def sizes(monkeypatch, budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
     blocks = [
         MeasuredBlock(BlockRecord(f"{n}", n, ()), Block(f"{n}", 0.0, 0.0, 0, 0, peak or 10, ()), saved=10)
         for n in range(count)
     ]
-    following = {(n - 1, n) for n in range(count)}
-    return [len(group) for group in neighbours.groups(blocks, budget, lambda: following).values()]
+    monkeypatch.setattr(neighbours, "adjacent", lambda several: {(n - 1, n) for n in range(count)})
+    return [len(group) for group in neighbours.groups(blocks, budget, ()).values()]
 
 
-def test_how_large_groups_are():
-    assert sizes(10_000) == [2] * 20  # a sixteenth of all
-    assert sizes(10_000, count=64) == [4] * 16
-    assert sizes(200) == [10, 10] + [2] * 10  # the first ones have to go
-    assert sizes(110) == [7, 7, 7, 7]  # a sixth of the budget is less than two: all others stand alone
-    assert sizes(200, peak=185) == [2] * 20  # there is no room for more while they are recomputed
-    assert sizes(200, peak=195) == []
+def test_how_large_groups_are(monkeypatch):
+    assert sizes(monkeypatch, 10_000) == [2] * 20  # a sixteenth of all
+    assert sizes(monkeypatch, 10_000, count=64) == [4] * 16
+    assert sizes(monkeypatch, 200) == [10, 10] + [2] * 10  # the first ones have to go
+    assert sizes(monkeypatch, 110) == [7, 7, 7, 7]  # a sixth of the budget is less than two: all others stand alone
+    assert sizes(monkeypatch, 200, peak=185) == [2] * 20  # there is no room for more while they are recomputed
+    assert sizes(monkeypatch, 200, peak=195) == []
 
 
 def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
     taken, budgets = [0], []
 
-    def groups(blocks, budget, adjacent):
+    def groups(blocks, budget, several):
         budgets.append(budget)
-        return neighbours.groups(blocks, budget, adjacent)
+        return neighbours.groups(blocks, budget, several)
 
     monkeypatch.setattr(HostGauge, "allocated", lambda self: taken[0])
     monkeypatch.setattr(iteration, "groups", groups)

@@ -12,7 +12,7 @@ import torch
 from forebay.torch.compat import at_end_of_pass, graph_task
 from forebay.torch.fitting.facts import BlockRecord, MeasuredBlock, Signature, Span, facts_of, total_seconds
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.neighbours import Adjacent, groups
+from forebay.torch.fitting.neighbours import groups
 from forebay.torch.fitting.profile import FitPhase, IterationKey, MeasuredStep, Profile, within
 from forebay.torch.fitting.tools import DeviceTools
 from forebay.torch.replay.arguments import tensors_in
@@ -116,6 +116,14 @@ class Iteration:
                 return place
         return None
 
+    def note_strangers(self) -> None:
+        """Tell its profile whether it had blocks that nobody has measured."""
+        strangers, profiles = None in self.places, self.tools.profiles
+        if self.plan is not None and self.own:
+            profiles[self.key] = profiles[self.key].meet(strangers)
+        if strangers:
+            self.tools.groups.clear()  # blocks may have been replaced
+
     # What the hooks on the outputs of its blocks call.
 
     def hook(self, inputs: list[torch.Tensor], output: Any, reached: Callable[[], None]) -> None:
@@ -185,7 +193,7 @@ class Iteration:
             peak = "peak after" if ended is None else "peak backward"
             (self.records[-1] if ended is None else ended).log[peak].append(gauge.peak())
 
-    def learned(self, profile: Profile, refused: set[int], adjacent: Adjacent, base: int) -> Profile:
+    def learned(self, profile: Profile, refused: set[int], base: int) -> Profile:
         """Return what the profile learns from it, once, when it has ended; `base` bytes of the device are in use."""
         began, gauge, planner = self.began, self.tools.gauge, self.tools.planner
         ends = [moment for record, moment in self.marks if record is None]
@@ -211,7 +219,7 @@ class Iteration:
         if profile.together is not None:
             return profile
         # The budget without what others have taken since, as the states of an optimizer.
-        together = groups(profile.blocks, planner.budget["device"] - max(0, base - began.base), adjacent)
+        together = groups(profile.blocks, planner.budget["device"] - max(0, base - began.base), self.tools.sequences)
         if together:
             profile = profile.measure_anew(forget=True)  # they have to be measured as such
         return replace(profile, together=together)

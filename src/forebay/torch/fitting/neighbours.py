@@ -5,7 +5,7 @@ keeps its input. Fifty blocks planned as some sixteen have a third of both, and 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, pairwise
 from operator import add
 from typing import Any
@@ -26,9 +26,6 @@ LARGER = 4
 These are recomputed last, when all others have gone, and most likely all of them are. Where the host binds, to choose
 between them would gain less than fewer groups do, which have fewer inputs to keep.
 """
-
-Adjacent = Callable[[], set[tuple[int, int]]]
-"""Tells which modules follow each other, by their identities."""
 
 
 def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequential]:
@@ -67,12 +64,14 @@ def bare(module: nn.Module) -> bool:
     )
 
 
-def groups(blocks: Sequence[MeasuredBlock], budget: int, adjacent: Adjacent) -> dict[int, tuple[int, ...]]:
+def groups(
+    blocks: Sequence[MeasuredBlock], budget: int, several: Iterable[nn.Sequential]
+) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
     The budget is without the bytes that have been taken since by others, as optimizers do.
     """
-    if len(blocks) <= ENOUGH or not (following := adjacent()):
+    if len(blocks) <= ENOUGH or not (following := adjacent(several)):
         return {}
     sizes = [block.saved + block.inputs for block in blocks]
     most = min(sum(sizes) / ENOUGH, MOST * budget)

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from forebay.torch.context import Autocast
 from forebay.torch.fitting.facts import MeasuredBlock, Signature
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.replay.block import FittedBlock
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""
@@ -165,8 +164,6 @@ class ShapeProfiles:
     """The profiles of a model on one device: smaller shapes follow the plan of larger ones."""
 
     def __init__(self) -> None:
-        self.groups: dict[tuple[int, ...], FittedBlock] = {}
-        """blocks that are taken together as one, by the identities of their modules"""
         self._profiles: dict[IterationKey, Profile] = {}
         self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
 
@@ -204,10 +201,3 @@ class ShapeProfiles:
     def part(self, key: IterationKey) -> None:
         """Have shapes get a plan of their own: a kernel for these may take more than that for larger ones."""
         self._came[key] = OFTEN
-
-    def note(self, key: IterationKey, own: bool, strangers: bool) -> None:
-        """Take note of whether an iteration with a plan had blocks that nobody has measured."""
-        if own:
-            self[key] = self[key].meet(strangers)
-        if strangers:
-            self.groups.clear()  # blocks may have been replaced

@@ -2,12 +2,12 @@
 
 import warnings
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ from forebay.torch.fitting.facts import TREATMENTS, BlockRecord, Signature, sign
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.iteration import Beginning, Iteration, IterationProgress
 from forebay.torch.fitting.measurement import BEYOND, measure
-from forebay.torch.fitting.neighbours import adjacent, bare, group_of
+from forebay.torch.fitting.neighbours import bare, group_of
 from forebay.torch.fitting.planning import STEPS_EACH
 from forebay.torch.fitting.profile import FitPhase, IterationKey, Profile
 from forebay.torch.fitting.tools import DeviceTools
@@ -54,9 +54,8 @@ class ModelCall(NamedTuple):
 class FittingSession:
     """The state of a fitted model."""
 
-    def __init__(self, make_tools: Callable[[torch.device], DeviceTools], sequences: Iterable[nn.Sequential]) -> None:
+    def __init__(self, make_tools: Callable[[torch.device], DeviceTools]) -> None:
         self._make_tools = make_tools
-        self._sequences = WeakSet(sequences)
         self.blocks: WeakValueDictionary[int, FittedBlock] = WeakValueDictionary()
         """the blocks, by the identities of their modules"""
         self._tools: DeviceTools | None = None
@@ -82,7 +81,9 @@ class FittingSession:
         return None if plan is None else replace(plan, metrics=tools.store.metrics)
 
     def close(self) -> None:
-        """Let go of what iterations to come would have used."""
+        """Let go of what iterations to come would have used, and of all that holds blocks."""
+        if self._tools is not None:
+            self._tools.groups.clear()
         self._make_tools, self._tools, self._iteration, self._ended = _none, None, None, {}
 
     # What the model and its blocks call.
@@ -136,7 +137,7 @@ class FittingSession:
     def _group(self, iteration: Iteration, modules: Sequence[nn.Module], at: int) -> FittedBlock | None:
         """Return the group that begins with a block, where it can be run as such."""
         wanted = (iteration.profile.together or {}).get(id(modules[at]), ())
-        members, groups = modules[at : at + len(wanted)], iteration.tools.profiles.groups
+        members, groups = modules[at : at + len(wanted)], iteration.tools.groups
         if not wanted or tuple(map(id, members)) != wanted or not all(map(bare, members)):
             return None
         if wanted not in groups and all(identity in self.blocks for identity in wanted):
@@ -168,8 +169,7 @@ class FittingSession:
         base = gauge.allocated()
         self._read_ended(base)
         if last is not None:
-            if last.plan is not None:
-                last.tools.profiles.note(last.followed, last.own, None in last.places)
+            last.note_strangers()
             if last.waits:
                 self._tell(SEVERAL_GRAPHS)
         flags = flags_of([each.module_state for each in self.blocks.values()])
@@ -200,7 +200,7 @@ class FittingSession:
         for iteration in ended.values():
             profiles, key = iteration.tools.profiles, iteration.followed
             refused = {told for told in self._told if isinstance(told, int)}
-            profiles[key] = iteration.learned(profiles[key], refused, partial(adjacent, self._sequences), base)
+            profiles[key] = iteration.learned(profiles[key], refused, base)
 
     @contextmanager
     def _refusing(self, tools: DeviceTools, key: IterationKey) -> Iterator[Profile]:

@@ -79,15 +79,15 @@ class Frame:
         watch: "Callable[[Frame], Any] | None" = None,
     ) -> None:
         state, device, measured = block.module_state, block.device(inputs.tensors), watch is not None
-        arguments, turn = CallArguments.of(inputs, keep_input), state.next_run()
+        arguments, turn = CallArguments.of(inputs, keep_input), next(block.runs)
         initial, random, autocast = state.note(measured), random_state(device), Autocast.now(device)
         setting = measured or state.sets_attributes
-        attributes = Attributes.of(initial.parts, plain=not measured) if setting else None
+        attributes = Attributes.of(initial.modules, plain=not measured) if setting else None
         self._first = FirstRun(
             block, refuse, watch, device, arguments, random, autocast, initial, attributes, [], [], {}
         )
         looked = measured or looked_at(turn, device)
-        self._samples = Samples.of(initial.parts, EVERY[not measured], turn) if looked else None  # until compared
+        self._samples = Samples.of(initial.modules, EVERY[not measured], turn) if looked else None  # until compared
         # What a second run has saved and autograd has not asked for yet, and how often that had been changed.
         self._values: list[tuple[torch.Tensor, int] | None] = []
         self.outputs = outputs
@@ -178,13 +178,13 @@ class Frame:
         return tensor
 
     def _replay(self) -> None:
-        first, parts = self._first, self._first.module_state.parts
+        first = self._first
         samples, self._samples = self._samples, None
         if samples is None or first.watch is None:
             if not self._run_again(first.attributes, samples)[0] and samples is not None:
                 first.refuse(_hidden_state(right=False, later=True))
         else:  # it is asked whether the block depends on what it sets, which is put back where it is run again later
-            same, gives_same = self._run_again(Attributes.of(parts), samples)
+            same, gives_same = self._run_again(Attributes.of(first.module_state.modules), samples)
             if not same or not gives_same:
                 values = self._values
                 same_then, gives_same = self._run_again(first.attributes, samples)

@@ -225,22 +225,18 @@ def _identities(container: Any) -> Any:
 
 def state_of(generator: Any) -> Any:
     """Read a generator of torch, Python or NumPy."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    return deepcopy(_bits(generator).state)
+    if isinstance(generator, np.random.Generator):
+        return deepcopy(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.get_state() if isinstance(generator, torch.Generator) else generator.getstate()
 
 
 def set_state(generator: Any, state: Any) -> None:
     """Set one again."""
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
     elif isinstance(generator, random.Random):
         generator.setstate(state)
     else:
-        _bits(generator).state = state
-
-
-def _bits(generator: Any) -> Any:
-    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
+        generator.set_state(state)

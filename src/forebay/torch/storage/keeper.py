@@ -33,6 +33,8 @@ class SavingIteration(NamedTuple):
     """An iteration so far."""
 
     token: Callable[[], GraphToken | None]
+    learned: LearnedOrder
+    """of the iterations before"""
     ahead: deque[int]
     """what is to be fetched yet, in its order"""
     entries: list[tuple[int, "ref[Entry]"]]
@@ -60,22 +62,21 @@ class Keeper(TensorStore):
         budget, less = less_of_host(budget.with_tier("host", host), free_host_bytes())
         self._limits = Limits(budget["device"], budget["host"], codec, less)
         super().__init__(mover_for(device, budget.host), min_bytes)
-        self._iteration = SavingIteration(lambda: None, deque(), [], [], [])
-        self._learned = LearnedOrder()
+        self._iteration = SavingIteration(lambda: None, LearnedOrder(), deque(), [], [], [])
         self._staying: deque[ref[Entry]] = deque()  # entries that nobody has sent away
 
     def restart(self) -> None:
         """Plan the next iteration from the last."""
-        last, learned = self._iteration, self._learned
+        last, learned = self._iteration, self._iteration.learned
         sizes, counted = [nbytes for nbytes, _ in last.entries], sum(last.counted)
         if last.uses and (sizes, counted) != (learned.sizes, learned.counted):
             order = fetch_order(len(sizes), last.uses)
-            self._learned = LearnedOrder(sizes, counted, order, to_move(sizes, order, self._limits.device - counted))
+            learned = LearnedOrder(sizes, counted, order, to_move(sizes, order, self._limits.device - counted))
         super().restart()
         self._staying = deque(entry for entry in self._staying if entry() is not None)
         live = [entry for reference in self._entries.values() if (entry := reference()) is not None]
         counted_before = [entry.size for entry in live if entry.weak is None]
-        self._iteration = SavingIteration(lambda: None, deque(self._learned.order), [], [], counted_before)
+        self._iteration = SavingIteration(lambda: None, learned, deque(learned.order), [], [], counted_before)
 
     def pack(self, tensor: torch.Tensor) -> KeptTensor | StoredTensor:
         """Save a tensor; move it where the plan says so, and others where the budget is reached."""
@@ -103,9 +104,9 @@ class Keeper(TensorStore):
         if entry is not None:
             entry.number = len(self._iteration.entries)
             self._iteration.entries.append((entry.size, ref(entry)))
-            sizes = self._learned.sizes  # does this iteration go like those, up to what was saved just now?
+            sizes = self._iteration.learned.sizes  # does this iteration go like those, up to what was saved just now?
             as_learned = entry.number < len(sizes) and entry.size == sizes[entry.number]
-            if as_learned and entry.number in self._learned.moved:
+            if as_learned and entry.number in self._iteration.learned.moved:
                 self._send_away(entry, tensor)
             else:
                 self._staying.append(ref(entry))
@@ -169,7 +170,7 @@ class Keeper(TensorStore):
         """Note that an entry is asked for, and fetch ahead what fits."""
         now = self._iteration
         if entry.number < len(now.entries) and now.entries[entry.number][1]() is entry:  # else its order is over
-            if not now.uses and len(now.entries) != len(self._learned.sizes):
+            if not now.uses and len(now.entries) != len(now.learned.sizes):
                 now.ahead.clear()
                 now.ahead.extend(fetch_order(len(now.entries), []))
             now.uses.append(entry.number)
