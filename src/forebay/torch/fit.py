@@ -102,11 +102,11 @@ def fit(
         _check_choice(name, budget, codec)
     coder = None if codec is None else get_codec(codec)
     chosen = named(model, blocks)
-    several = []
-    if blocks is None and len(chosen) > ENOUGH:
-        several = sequences(model, [module for _, module in chosen])
-    asked = {"budget": budget, "codec": coder, "choice": choice, "given": choices, "sequences": WeakSet(several)}
-    session = FittingSession(partial(tools_for, **asked))
+    several = sequences(model, [module for _, module in chosen]) if blocks is None and len(chosen) > ENOUGH else []
+    held = WeakSet(several)
+    session = FittingSession(
+        partial(tools_for, budget=budget, codec=coder, choice=choice, given=choices, sequences=held)
+    )
     patches: list[Patch] = []
     try:
         for name, module in chosen:

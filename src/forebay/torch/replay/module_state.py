@@ -24,7 +24,7 @@ Table = dict[str, Any]
 """Parameters or buffers of a module, by name."""
 
 
-class Part(NamedTuple):
+class ModulePart(NamedTuple):
     """A module of a block, and what it has."""
 
     module: nn.Module
@@ -44,9 +44,9 @@ class Part(NamedTuple):
                 table.update(row)
 
 
-def _parts_of(module: nn.Module) -> list[Part]:
+def _parts_of(module: nn.Module) -> list[ModulePart]:
     """List the modules of a block, and what each has; faster than torch does, for every run asks."""
-    parts: list[Part] = []
+    parts: list[ModulePart] = []
     visited: set[nn.Module] = set()
     waiting: list[Any] = [module]
     while waiting:
@@ -54,7 +54,7 @@ def _parts_of(module: nn.Module) -> list[Part]:
         if part is not None and part not in visited:
             visited.add(part)
             children = list(part._modules.items())
-            parts.append(Part(part, children, part.training, part._parameters.copy(), part._buffers.copy()))
+            parts.append(ModulePart(part, children, part.training, part._parameters.copy(), part._buffers.copy()))
             waiting += part._modules.values()
     return parts
 
@@ -63,7 +63,7 @@ def _parts_of(module: nn.Module) -> list[Part]:
 class InitialModuleState:
     """What a block had when its first run began."""
 
-    parts: list[Part]
+    parts: list[ModulePart]
     states: list[tuple[int, bool] | None]
     """of the parameters, how often they had been changed, and whether they wanted gradients"""
     copies: dict[int, torch.Tensor]
@@ -178,7 +178,7 @@ class ModuleState:
                 tensor.requires_grad_(not tensor.requires_grad)
 
 
-def _other_gradients(initial: InitialModuleState, now: list[Part]) -> list[torch.Tensor]:
+def _other_gradients(initial: InitialModuleState, now: list[ModulePart]) -> list[torch.Tensor]:
     """List the parameters that were frozen or thawed since, refusing those that were changed or added."""
     for part, had in zip(now, initial.parts, strict=True):
         for name, parameter in part.parameters.items():
