@@ -71,8 +71,8 @@ class Iteration:
     """the blocks whose backward began, and when; None at the end of a pass"""
     sent: dict[int, list["ref[Entry]"]] = field(default_factory=dict)
     """what blocks sent away, by their place in the plan"""
-    turned: set[tuple[int, int]] = field(default_factory=set)
-    """which pass came to which block"""
+    turned: dict[int, int] = field(default_factory=dict)
+    """the pass that came to each block last"""
 
     @cached_property
     def expected(self) -> Sequence[MeasuredBlock]:
@@ -150,9 +150,9 @@ class Iteration:
         if progress.task != task:
             progress.task, progress.below = task, len(self.expected)
             at_end_of_pass(end)
-        if (task, number) in self.turned:  # by another of its outputs
+        if self.turned.get(number) == task:  # by another of its outputs
             return False
-        self.turned.add((task, number))
+        self.turned[number] = task
         if plan is None:
             self._mark(self.records[number])
             return False
