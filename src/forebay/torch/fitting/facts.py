@@ -160,7 +160,8 @@ def facts_of(
         seconds = _seconds(log, gauge)
         choices = _choices(measured, loose, movable, seconds, host, forced)
         block = replace(measured.planned, forward=seconds["forward"], backward=seconds["backward"], choices=choices)
-        facts.append(replace(measured, planned=block))
+        # Without the log, whose moments and references to memory nobody needs any more.
+        facts.append(replace(measured, planned=block, record=replace(record, log=defaultdict(list))))
     return tuple(facts)
 
 
