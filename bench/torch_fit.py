@@ -240,8 +240,8 @@ def only_offload(on: Device) -> None:
     from torch.autograd.graph import save_on_cpu
 
     from forebay.torch import offload, release
-    from forebay.torch.gauge import gauge_for
-    from forebay.torch.mover import mover_for
+    from forebay.torch.storage.gauge import gauge_for
+    from forebay.torch.storage.mover import mover_for
 
     link = gauge_for(on.device).link(mover_for(on.device, 2**28))
     for net in ("transformer", "resnet"):

@@ -11,7 +11,7 @@ from torch.nn import functional
 from forebay import Budget
 from forebay.planner.blocks import simulate
 from forebay.torch import fit, plan_of
-from forebay.torch.fitting.choices import TREATMENTS
+from forebay.torch.fitting.facts import TREATMENTS
 
 AMPLE = Budget(device="1GB", host="1GB")
 DEVICES = [

@@ -11,9 +11,9 @@ from torch import nn
 
 from forebay import Budget
 from forebay.errors import BudgetError
-from forebay.torch import keeper as keeper_module
 from forebay.torch import offload, release
 from forebay.torch.offload import _call_sites
+from forebay.torch.storage import keeper as keeper_module
 
 HOST = "100MB"
 

@@ -135,8 +135,7 @@ def checkpointed(
     result = form.join(final, notes.values[steps])
     if not outputs:
         return result
-    assert notes.outputs is not None
-    return result, notes.outputs[0].structure.build(stacked)
+    return result, notes.form[0].structure.build(stacked)
 
 
 def _plainly(loop: Steps, loop_arguments: LoopArguments, recorded: bool) -> Any:

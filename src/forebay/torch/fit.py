@@ -7,20 +7,20 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakSet, finalize, ref
 
-import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from forebay.codec import get as get_codec
 from forebay.errors import PlanError
-from forebay.torch.fitting.blocks import ENOUGH, Attachment, Patch, named
-from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.fitting.device_tools import tools_for
+from forebay.torch.fitting.blocks import ENOUGH, named
+from forebay.torch.fitting.facts import TREATMENTS
 from forebay.torch.fitting.fitplan import FitPlan
 from forebay.torch.fitting.neighbours import sequences
+from forebay.torch.fitting.patch import Attachment, Patch
 from forebay.torch.fitting.session import FittingSession
-from forebay.torch.mover import budget_of
+from forebay.torch.fitting.tools import tools_for
 from forebay.torch.replay.block import Call, FittedBlock
+from forebay.torch.storage.mover import budget_of
 from forebay.units import Budget
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -101,15 +101,18 @@ def fit(
     for name in [*choices.values(), *([] if choice is None else [choice])]:
         _check_choice(name, budget, codec)
     coder = None if codec is None else get_codec(codec)
-    session = FittingSession(partial(tools_for, budget=budget, codec=coder, choice=choice, given=choices))
     chosen = named(model, blocks)
+    several = sequences(model, [module for _, module in chosen]) if blocks is None and len(chosen) > ENOUGH else []
+    held = WeakSet(several)
+    session = FittingSession(
+        partial(tools_for, budget=budget, codec=coder, choice=choice, given=choices, sequences=held)
+    )
     patches: list[Patch] = []
     try:
         for name, module in chosen:
-            patches.append(Patch(module, _maker(session, name, module)))
-        if blocks is None and len(chosen) > ENOUGH:
-            for sequence in sequences(model, [module for _, module in chosen]):
-                patches.append(Patch(sequence, _sequence_maker(session, sequence)))
+            patches.append(Patch.onto(module, partial(_block_call, session, name, module)))
+        for sequence in several:
+            patches.append(Patch.onto(sequence, partial(_sequence_call, session, sequence)))
     except BaseException:
         _give_back(patches, (), ref(session))
         raise
@@ -137,26 +140,16 @@ def _already_fitted(model: nn.Module) -> bool:
     return any(module in _inside for module in model.modules())
 
 
-def _maker(session: FittingSession, name: str, module: nn.Module) -> Callable[[Call], Call]:
-    def make(call: Call) -> Call:
-        block = session.blocks[id(module)] = FittedBlock(name, call, module)
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return session.call(block, args, kwargs)
-
-        # A graph that was captured around it would hold the plan of its day for ever.
-        disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
-        return disabled
-
-    return make
+def _block_call(session: FittingSession, name: str, module: nn.Module, call: Call) -> Call:
+    block = session.blocks[id(module)] = FittedBlock(name, call, module)
+    return lambda *args, **kwargs: session.call(block, args, kwargs)
 
 
-def _sequence_maker(session: FittingSession, sequence: nn.Sequential) -> Callable[[Call], Call]:
+def _sequence_call(session: FittingSession, sequence: nn.Sequential, call: Call) -> Call:
     def forward(input: Any) -> Any:  # noqa: A002 - as in torch
         return session.along(sequence, input)
 
-    disabled: Call = torch.compiler.disable(forward)  # type: ignore[no-untyped-call]
-    return lambda call: disabled
+    return forward
 
 
 def unfit(model: Model) -> Model:

@@ -13,9 +13,9 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from forebay.codec import get as get_codec
 from forebay.metrics import Metrics
-from forebay.torch.keeper import Keeper, unpack
-from forebay.torch.mover import budget_of
-from forebay.torch.saved_tensors import KeptTensor, StoredTensor, keep
+from forebay.torch.storage.keeper import Keeper
+from forebay.torch.storage.mover import budget_of
+from forebay.torch.storage.tensors import KeptTensor, StoredTensor, give_again, keep
 from forebay.units import Budget, to_bytes
 
 MOST_CALL_SITES = 32
@@ -113,7 +113,7 @@ class Offload:
         for (_, owner), keeper in list(self._keepers.items()):
             if owner == thread:
                 keeper.restart()
-        hooks = saved_tensors_hooks(self._packing(thread), unpack)
+        hooks = saved_tensors_hooks(self._packing(thread), give_again)
         hooks.__enter__()
         self._entered.setdefault(thread, []).append(hooks)
         return self

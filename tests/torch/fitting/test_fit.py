@@ -35,7 +35,7 @@ from forebay import Budget
 from forebay.errors import BudgetError, CodecError, PlanError
 from forebay.torch import fit, plan_of, unfit
 from forebay.torch.fit import _of
-from forebay.torch.fitting import device_tools, shapes
+from forebay.torch.fitting import profile, tools
 from forebay.torch.fitting.blocks import find
 
 
@@ -113,7 +113,7 @@ def test_without_a_host_nothing_moves():
 
 
 def test_no_more_moves_than_the_host_has_whatever_the_budget_allows(monkeypatch, caplog):
-    monkeypatch.setattr(device_tools, "free_host_bytes", lambda: 20_000)
+    monkeypatch.setattr(tools, "free_host_bytes", lambda: 20_000)
     most, least = needs(Transformer)
     model, x = problem(Transformer)
     with caplog.at_level("WARNING", "forebay.torch"):
@@ -382,14 +382,14 @@ def test_a_block_computes_where_its_parameters_are_whatever_comes_first():
 
 
 def test_plans_for_many_shapes_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr(shapes, "MOST_SHAPES", 2)
+    monkeypatch.setattr(profile, "MOST_SHAPES", 2)
     model, _ = problem(Transformer)
     plain, _ = problem(Transformer)
     fit(model, AMPLE, choice="offload")
     for length in (5, 6, 5, 7, 5, 6, 6, 5):
         x = torch.randn(4, length, 8)
         assert equal(step(model, x), step(plain, x))
-        assert len(_of(model).session._profiles._profiles) <= 2
+        assert len(_of(model).session._tools.profiles._profiles) <= 2
 
 
 def test_unfit_gives_the_model_back():

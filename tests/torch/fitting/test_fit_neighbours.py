@@ -15,11 +15,12 @@ from torch.nn import functional
 from torch.nn.modules import module as torch_module
 
 from forebay import Budget
+from forebay.planner.blocks import Block
 from forebay.torch import fit, plan_of, unfit
 from forebay.torch.fit import _of
 from forebay.torch.fitting import iteration, neighbours
-from forebay.torch.fitting.record import BlockBytes, MeasuredBlock
-from forebay.torch.gauge import HostGauge
+from forebay.torch.fitting.facts import BlockRecord, MeasuredBlock
+from forebay.torch.storage.gauge import HostGauge
 
 MANY = 40
 
@@ -319,7 +320,9 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     fit(model, room)
     first = slice(MANY // 2)
     monkeypatch.setattr(
-        iteration, "groups", lambda records, budget: {records[0].module: tuple(one.module for one in records[first])}
+        iteration,
+        "groups",
+        lambda blocks, *_: {blocks[0].record.module: tuple(one.record.module for one in blocks[first])},
     )
     counts = []
     for _ in range(6):
@@ -329,28 +332,31 @@ def test_where_only_single_blocks_fit_they_are_planned_one_by_one(monkeypatch):
     assert plan_of(model).foreseen.peak <= room
 
 
-def sizes(budget, peak=0, count=MANY):
+def sizes(monkeypatch, budget, peak=0, count=MANY):
     """Give the sizes of the groups of some blocks that save 10 bytes each."""
-    took = BlockBytes(10, peaks=(0, 0, peak))
-    blocks = [MeasuredBlock(f"{n}", n, (), bytes=took, follows=n > 0) for n in range(count)]
-    return [len(group) for group in neighbours.groups(blocks, budget).values()]
+    blocks = [
+        MeasuredBlock(BlockRecord(f"{n}", n, ()), Block(f"{n}", 0.0, 0.0, 0, 0, peak or 10, ()), saved=10)
+        for n in range(count)
+    ]
+    monkeypatch.setattr(neighbours, "adjacent", lambda several: {(n - 1, n) for n in range(count)})
+    return [len(group) for group in neighbours.groups(blocks, budget, ()).values()]
 
 
-def test_how_large_groups_are():
-    assert sizes(10_000) == [2] * 20  # a sixteenth of all
-    assert sizes(10_000, count=64) == [4] * 16
-    assert sizes(200) == [10, 10] + [2] * 10  # the first ones have to go
-    assert sizes(110) == [7, 7, 7, 7]  # a sixth of the budget is less than two: all others stand alone
-    assert sizes(200, peak=185) == [2] * 20  # there is no room for more while they are recomputed
-    assert sizes(200, peak=195) == []
+def test_how_large_groups_are(monkeypatch):
+    assert sizes(monkeypatch, 10_000) == [2] * 20  # a sixteenth of all
+    assert sizes(monkeypatch, 10_000, count=64) == [4] * 16
+    assert sizes(monkeypatch, 200) == [10, 10] + [2] * 10  # the first ones have to go
+    assert sizes(monkeypatch, 110) == [7, 7, 7, 7]  # a sixth of the budget is less than two: all others stand alone
+    assert sizes(monkeypatch, 200, peak=185) == [2] * 20  # there is no room for more while they are recomputed
+    assert sizes(monkeypatch, 200, peak=195) == []
 
 
 def test_groups_leave_room_for_what_an_optimizer_has_taken_since(monkeypatch):
     taken, budgets = [0], []
 
-    def groups(records, budget):
+    def groups(blocks, budget, several):
         budgets.append(budget)
-        return neighbours.groups(records, budget)
+        return neighbours.groups(blocks, budget, several)
 
     monkeypatch.setattr(HostGauge, "allocated", lambda self: taken[0])
     monkeypatch.setattr(iteration, "groups", groups)

@@ -15,9 +15,9 @@ from forebay.errors import BudgetError
 from forebay.planner import Link
 from forebay.torch import fit, plan_of
 from forebay.torch.fit import _of
-from forebay.torch.fitting import device_tools, planning
-from forebay.torch.fitting.choices import TREATMENTS
-from forebay.torch.gauge import HostGauge
+from forebay.torch.fitting import planning, tools
+from forebay.torch.fitting.facts import TREATMENTS
+from forebay.torch.storage.gauge import HostGauge
 
 LEAST = 10**9
 """Bytes of the device when all blocks are recomputed."""
@@ -48,7 +48,7 @@ class Counting(HostGauge):
 @pytest.fixture
 def counting(monkeypatch):
     """A device that counts, with less slack than a GPU's: the model's blocks are not to fit all at once."""
-    monkeypatch.setattr(device_tools, "gauge_for", Counting)
+    monkeypatch.setattr(tools, "gauge_for", Counting)
     monkeypatch.setattr(planning, "ALLOCATOR_SLACK", 10_000)
     monkeypatch.setattr(Counting, "link", lambda gauge, mover: Link(1e9, 1e9))
 
@@ -85,7 +85,7 @@ def test_where_no_other_treatment_is_allowed_a_plan_that_took_more_than_the_budg
 
 
 def test_a_plan_that_was_given_is_not_dropped_in_silence_when_memory_has_grown(monkeypatch):
-    monkeypatch.setattr(device_tools, "gauge_for", Counting)
+    monkeypatch.setattr(tools, "gauge_for", Counting)
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
     monkeypatch.setattr(Counting, "taken", 0)
     Counting.model, x = problem(Transformer)
@@ -102,7 +102,7 @@ def test_a_plan_that_was_given_is_not_dropped_in_silence_when_memory_has_grown(m
 
 
 def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
-    monkeypatch.setattr(device_tools, "gauge_for", Counting)
+    monkeypatch.setattr(tools, "gauge_for", Counting)
     monkeypatch.setattr(Counting, "allocated", lambda gauge: LEAST + Counting.taken)
     monkeypatch.setattr(Counting, "taken", 0)
     Counting.model, x = problem(Transformer)
@@ -141,7 +141,7 @@ def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grow
 @pytest.mark.parametrize("choice", [name for name in TREATMENTS if "offload" in name])
 @pytest.mark.parametrize("least", [2**8, 2**13 + 1, 2**14])
 def test_what_moves_is_what_the_plan_says_to_the_byte(choice, least, monkeypatch):
-    monkeypatch.setitem(device_tools.LEAST_MOVED, "cpu", least)
+    monkeypatch.setitem(tools.LEAST_MOVED, "cpu", least)
     codec = "cast:float16" if "compressed" in choice else None
     model, x = problem(Transformer)
     fit(model, AMPLE, codec=codec, choice=choice)

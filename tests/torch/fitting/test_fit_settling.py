@@ -12,9 +12,9 @@ from torch import nn
 
 from forebay import Budget
 from forebay.torch import fit, plan_of
-from forebay.torch.fitting import device_tools
+from forebay.torch.fitting import tools
 from forebay.torch.fitting.planning import SETTLED_AFTER
-from forebay.torch.gauge import HostGauge
+from forebay.torch.storage.gauge import HostGauge
 
 
 @pytest.fixture
@@ -258,7 +258,7 @@ def test_moments_are_compared_on_the_device_that_they_were_taken_on(monkeypatch)
             assert start[0] is end[0] is self
             return end[1] - start[1]
 
-    monkeypatch.setattr(device_tools, "gauge_for", lambda device: Elsewhere(torch.device("cpu", 1)))
+    monkeypatch.setattr(tools, "gauge_for", lambda device: Elsewhere(torch.device("cpu", 1)))
     model, plain = pair(MLP)
     fit(model, AMPLE)
     for _ in range(4):

@@ -1,13 +1,10 @@
-"""The blocks of a model: found where its modules repeat, and replaced by a call of ours until they are given back."""
+"""The blocks of a model: found where its modules repeat, or named."""
 
-import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
-from functools import partial
 from itertools import chain
-from typing import Any, NoReturn
-from weakref import ref
+from typing import Any
 
 import torch
 from torch import nn
@@ -15,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from forebay.errors import PlanError
 from forebay.torch.compat import CONVOLUTION
-from forebay.torch.replay.block import Call, compiled, wraps
+from forebay.torch.replay.block import compiled, wraps
 
 ENOUGH = 16
 """So many blocks are enough to choose from: a few are looked into for their parts, and more are taken together."""
@@ -225,96 +222,3 @@ def _check_plain(chosen: list[tuple[str, nn.Module]]) -> None:
             )
         if any(is_lazy(tensor) for tensor in chain(module.parameters(), module.buffers())):
             raise PlanError(f"blocks: {name!r} does not know its shapes yet: run the model once before fit")
-
-
-_REDUCE = "__reduce_ex__"
-
-
-class Attachment:
-    """What a module of a fitted model holds of ours as an attribute: copies and pickles of the module are plain."""
-
-    def attach(self, module: nn.Module, name: str) -> None:
-        """Be an attribute of a module."""
-        object.__setattr__(module, name, self)
-        object.__setattr__(module, _REDUCE, partial(_reduce_plain, ref(module)))
-
-    def leave(self, attributes: dict[str, Any]) -> None:
-        """Make the attributes of a module, or a copy of these, what they would be without it."""
-        attributes.pop(_REDUCE, None)
-
-    def __reduce_ex__(self, protocol: Any) -> NoReturn:
-        raise PlanError(
-            "a module of a fitted model is copied or pickled in a way of its own, with what fit has put there: call "
-            "unfit(model) first, or copy it before fit"
-        )
-
-
-def _reduce_plain(reference: "ref[nn.Module]", protocol: Any) -> Any:
-    """Stand for the method of a module that `copy.deepcopy` and pickle call."""
-    module: Any = reference()
-    kind: Any = type(module)
-    reduced = kind.__reduce_ex__(module, protocol)
-    if not isinstance(reduced, tuple) or len(reduced) < 3 or not isinstance(reduced[2], dict):
-        return reduced
-    attributes = dict(reduced[2])
-    for value in reduced[2].values():
-        if isinstance(value, Attachment):
-            value.leave(attributes)
-    return *reduced[:2], attributes, *reduced[3:]
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]
-def _tell_of_compiling() -> None:
-    warnings.warn(
-        "a fitted model was compiled around its blocks, which are left uncompiled, and most of what is around them "
-        "with them: compile the blocks (block.compile() for each) before fit instead",
-        stacklevel=2,
-    )
-
-
-_REPLICATE = "_replicate_for_data_parallel"
-
-
-def _refuse_replica() -> NoReturn:
-    """Stand for what `nn.DataParallel` calls: a replica would run with the parameters of the original."""
-    raise PlanError(
-        "nn.DataParallel cannot replicate a fitted model: use DistributedDataParallel, one process for each GPU, or "
-        "unfit(model)"
-    )
-
-
-class Patch(Attachment):
-    """The call that a block has until it is given back; its parameters, hooks and names stay as they are.
-
-    What is needed to give it back is held by the block alone, and goes with it.
-    """
-
-    def __init__(self, module: nn.Module, make: Callable[[Call], Call]) -> None:
-        self._module = module
-        # What `module.compile()` made is called in place of `forward`, hooks and all.
-        self._name = "_compiled_call_impl" if getattr(module, "_compiled_call_impl", None) is not None else "forward"
-        self._own, self._plain = vars(module).get(self._name), getattr(module, self._name)
-        self._call = make(self._plain)
-        self.attach(module, self._name)
-        object.__setattr__(module, _REPLICATE, _refuse_replica)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the block as the plan says."""
-        if torch.compiler.is_compiling():
-            _tell_of_compiling()
-        return self._call(*args, **kwargs)
-
-    def undo(self) -> None:
-        """Restore the module as it was; below a call that others have put around it, it does nothing any more."""
-        self._call = self._plain
-        self.leave(vars(self._module))
-
-    def leave(self, attributes: dict[str, Any]) -> None:
-        """Put the block's own call back, unless others have set one since."""
-        super().leave(attributes)
-        if attributes.get(_REPLICATE) is _refuse_replica:
-            del attributes[_REPLICATE]
-        if attributes.get(self._name) is self:
-            del attributes[self._name]
-            if self._own is not None:
-                attributes[self._name] = self._own

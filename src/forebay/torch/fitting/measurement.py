@@ -4,32 +4,38 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
-from operator import methodcaller
 from typing import Any
 
 import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.advice import CHECKPOINTS_INSIDE, beyond
 from forebay.torch.compat import saves_tensors
-from forebay.torch.execution_context import NOTHING, shared_random
-from forebay.torch.fitting.device_tools import DeviceTools
+from forebay.torch.context import NOTHING, shared_random
+from forebay.torch.fitting.facts import BlockRecord, Log
 from forebay.torch.fitting.iteration import Iteration
-from forebay.torch.fitting.record import BlockRecord, Log
-from forebay.torch.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
+from forebay.torch.fitting.tools import DeviceTools
 from forebay.torch.replay.arguments import Inputs, beyond_containers, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import Observed, watching
 from forebay.torch.replay.frame import Frame
-from forebay.torch.saved_tensors import KeptTensor, keep
+from forebay.torch.storage.mover import bytes_by_storage, dense, from_outside, storage_of, weakly
+from forebay.torch.storage.tensors import KeptTensor, give_again, keep
 
 Take = Callable[[int, torch.Tensor], None]
 """Is told of each tensor that a block saves, and its number."""
 
+CHECKPOINTS_INSIDE = (
+    "blocks of a fitted model call torch.utils.checkpoint themselves, and what they save there is left to it: switch "
+    "that off, as by model.gradient_checkpointing_disable(), to let fit decide"
+)
+BEYOND = (
+    "is given, or gives, a {}: only tensors and plain values, in tuples, lists and dicts, can be given again as they "
+    "were. Where that is a cache, switch it off, as by use_cache=False"
+)
+
 
 def measure(
-    tools: DeviceTools,
     iteration: Iteration,
     block: FittedBlock,
     inputs: Inputs,
@@ -42,7 +48,8 @@ def measure(
 
     `refuse` is told why it cannot be run again as it was, and `tell` what else the user should know.
     """
-    gauge, log, least = tools.gauge, record.log, tools.store.least
+    tools, log = iteration.tools, record.log
+    gauge, least = tools.gauge, tools.store.least
     if iteration.records:
         iteration.records[-1].log["peak after"].append(gauge.peak())
     bytes_of = bytes_by_storage(inputs.tensors)
@@ -52,17 +59,13 @@ def measure(
     if refused:
         start = gauge.mark()
         # Where the device's memory is counted, what is kept is part of every peak.
-        with (
-            NOTHING
-            if gauge.counts
-            else saved_tensors_hooks(_weighing(tools, log, set(bytes_of)), methodcaller("tensor"))
-        ):
+        with NOTHING if gauge.counts else saved_tensors_hooks(_weighing(tools, log, set(bytes_of)), give_again):
             output = block.call(*inputs.args, **inputs.kwargs)
         log["forward"].append((start, gauge.mark()))
         log["peak forward"].append(gauge.peak())
         return output
     watch = partial(_watch, tools, block, log, set(bytes_of), tell)
-    frame = Frame(block, inputs, refuse, weighed=True, watch=watch)
+    frame = Frame(block, inputs, refuse, watch=watch)
     drawn = shared_random()
     start = gauge.mark()
     output = frame.run(inputs)
@@ -79,7 +82,7 @@ def measure(
     log["made"] += frame.note_outputs(outputs)
     log["outputs"] += frame.outputs
     if (kind := beyond_containers(output)) is not None and not isinstance(output, dict):
-        refuse(beyond(kind))
+        refuse(BEYOND.format(kind))
     return output
 
 

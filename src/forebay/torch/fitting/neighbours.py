@@ -6,15 +6,16 @@ keeps its input. Fifty blocks planned as some sixteen have a third of both, and 
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from operator import add
 from typing import Any
 
 from torch import nn
 from torch.nn.modules import module as torch_module
 
-from forebay.torch.fitting.blocks import ENOUGH, Patch
-from forebay.torch.fitting.record import BlockRecord, MeasuredBlock
+from forebay.torch.fitting.blocks import ENOUGH
+from forebay.torch.fitting.facts import MeasuredBlock
+from forebay.torch.fitting.patch import Patch
 from forebay.torch.replay.block import FittedBlock, compiled
 
 MOST = 1 / 6
@@ -43,6 +44,12 @@ def sequences(model: nn.Module, blocks: Iterable[nn.Module]) -> list[nn.Sequenti
     ]
 
 
+def adjacent(several: Iterable[nn.Sequential]) -> set[tuple[int, int]]:
+    """Tell which blocks are given what another gave, with nothing of others around both, by their identities."""
+    pairs = (pair for sequence in several for pair in pairwise(list(sequence)))
+    return {(id(first), id(second)) for first, second in pairs if bare(first) and bare(second)}
+
+
 def bare(module: nn.Module) -> bool:
     """Tell whether to call a block is to call its forward, with nothing of others around it."""
     own = vars(module)
@@ -57,56 +64,36 @@ def bare(module: nn.Module) -> bool:
     )
 
 
-def note_follower(records: Sequence[BlockRecord], module: nn.Module, before: BlockRecord | None) -> BlockRecord | None:
-    """Note that a block was given what the one before gave; return its record, where it was measured just now."""
-    if not records or records[-1].module != id(module) or not bare(module):
-        return None
-    if before is not None and len(records) > 1 and records[-2] is before:
-        records[-1].log["follows"].append(True)
-    return records[-1]
-
-
-def groups(blocks: Sequence[MeasuredBlock], budget: int) -> dict[int, tuple[int, ...]]:
+def groups(
+    blocks: Sequence[MeasuredBlock], budget: int, several: Iterable[nn.Sequential]
+) -> dict[int, tuple[int, ...]]:
     """Choose the blocks that are taken together, by the identity of the first, where they are several.
 
     The budget is without the bytes that have been taken since by others, as optimizers do.
-
-    Examples
-    --------
-    >>> from forebay.torch.fitting.record import BlockBytes
-    >>> blocks = [MeasuredBlock(f"{n}", n, (), bytes=BlockBytes(10), follows=n > 0) for n in range(40)]
-    >>> groups(blocks, 10_000) == {n: (n, n + 1) for n in range(0, 40, 2)}, groups(blocks[:16], 10_000)
-    (True, {})
     """
-    if len(blocks) <= ENOUGH:
+    if len(blocks) <= ENOUGH or not (following := adjacent(several)):
         return {}
-    sizes = [block.bytes.saved + block.bytes.inputs for block in blocks]
+    sizes = [block.saved + block.inputs for block in blocks]
     most = min(sum(sizes) / ENOUGH, MOST * budget)
-    peaks = _peaks(blocks)
-    before = accumulate((block.bytes.saved for block in blocks), initial=0)
+    peaks = [max(block.planned.peak_forward, block.planned.peak_after, block.planned.peak_backward) for block in blocks]
+    before = accumulate((block.saved for block in blocks), initial=0)
     leaving = max(map(add, peaks, before)) - budget  # were all of them kept
-    times = Counter(block.module for block in blocks)
-    grouped: list[list[MeasuredBlock]] = []
+    modules = [block.record.module for block in blocks]
+    times = Counter(modules)
+    alone = [block.refused or times[module] > 1 for block, module in zip(blocks, modules, strict=True)]
+    grouped: list[slice] = []
     freed = 0
-    for number, (block, so_far) in enumerate(zip(blocks, accumulate(sizes), strict=True)):
-        last = blocks[number - 1]
-        if block.follows and not (block.refused or last.refused) and times[block.module] == times[last.module] == 1:
-            group = [*grouped[-1], block]
-            among = slice(number + 1 - len(group), number + 1)
+    for number, so_far in enumerate(accumulate(sizes)):
+        if number and (modules[number - 1], modules[number]) in following and not any(alone[number - 1 : number + 1]):
+            among = slice(grouped[-1].start, number + 1)
             small = sum(sizes[among]) <= most * (LARGER if so_far <= leaving else 1)
-            if small and _fits(group, peaks[among], budget + freed):
-                grouped[-1] = group
+            if small and _fits(blocks[among], peaks[among], budget + freed):
+                grouped[-1] = among
                 continue
         if grouped:
-            freed += sum(member.bytes.inputs for member in grouped[-1][1:])
-        grouped.append([block])
-    return {group[0].module: tuple(member.module for member in group) for group in grouped if len(group) > 1}
-
-
-def _peaks(blocks: Sequence[MeasuredBlock]) -> list[int]:
-    """Return the most bytes around each block, all being recomputed; where nobody counts, those that it adds."""
-    given = accumulate(block.bytes.inputs for block in blocks)
-    return [max(block.bytes.peaks) or nbytes + block.bytes.saved for block, nbytes in zip(blocks, given, strict=True)]
+            freed += sum(member.inputs for member in blocks[grouped[-1]][1:])
+        grouped.append(slice(number, number + 1))
+    return {modules[group.start]: tuple(modules[group]) for group in grouped if group.stop > group.start + 1}
 
 
 def _fits(group: Sequence[MeasuredBlock], peaks: Sequence[int], budget: int) -> bool:
@@ -114,12 +101,12 @@ def _fits(group: Sequence[MeasuredBlock], peaks: Sequence[int], budget: int) -> 
 
     The inputs between its blocks are part of that, and were there when peaks were measured up to the block in question.
     """
-    saved = sum(block.bytes.saved for block in group)
+    saved = sum(block.saved for block in group)
     later = 0
     for block, peak in zip(reversed(group), reversed(peaks), strict=True):
-        if peak + saved - block.bytes.saved + later > budget:
+        if peak + saved - block.saved + later > budget:
             return False
-        later += block.bytes.inputs
+        later += block.inputs
     return True
 
 

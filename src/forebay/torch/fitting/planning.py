@@ -1,7 +1,7 @@
 """The plans of a fitted model: made from what was measured of its blocks, run for two steps each, the fastest kept."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from forebay.errors import BudgetError
@@ -9,7 +9,7 @@ from forebay.machine.slabs import SlabHeap
 from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
-from forebay.torch.fitting.choices import LOW_OVERHEAD, block_of
+from forebay.torch.fitting.facts import LOW_OVERHEAD
 from forebay.torch.fitting.fitplan import FitPlan, numbered
 from forebay.torch.fitting.profile import FitPhase, Profile
 from forebay.units import Budget, to_text
@@ -30,6 +30,8 @@ SETTLED_AFTER = 2 + MOST_PLANS * STEPS_EACH
 """After so many iterations at most a plan stays: two are measured where neighbours are taken together, else one."""
 GROWTH = 2**20
 """When memory that was there before the iteration has grown by so many bytes, plans are looked over."""
+
+Picks = tuple[BlockChoice, ...]
 
 
 @dataclass(frozen=True)
@@ -71,23 +73,20 @@ class FitPlanner:
         if profile.phase is FitPhase.STAY:
             return profile if plan is not None else self._settled(profile)
         if plan is None and not profile.runs and self.given:
-            given = self._given(profile)
+            names = numbered(block.record.name for block in profile.blocks)
+            given = self._again(profile, list(self.given.values())) if list(self.given) == names else None
             if given is not None:
                 return self._follow(replace(profile, phase=FitPhase.STAY), given)
-        if profile.tried >= MOST_PLANS * STEPS_EACH:
-            return self._settled(profile)
-        if plan is not None and not profile.runs.get(plan.names):
+            self._warn_of_given()
+        if plan is not None and not profile.runs.get(plan.names) and profile.tried < MOST_PLANS * STEPS_EACH:
             return profile
         candidate = self._candidate(profile)
         return self._settled(profile) if candidate is None else self._follow(profile, candidate)
 
-    def _settled(self, profile: Profile) -> Profile:
-        """Have the fastest plan stay from now on."""
-        plan = self._fastest_run(profile) or profile.plan or self._fastest(profile)
-        return self._follow(replace(profile, phase=FitPhase.STAY), plan)
-
     def _candidate(self, profile: Profile) -> FitPlan | None:
         """Return the plan to be tried next; None where enough were."""
+        if profile.tried >= MOST_PLANS * STEPS_EACH:
+            return None
         if not profile.runs:
             return self._fastest(profile)
         for low_overhead in (True, False) if len(profile.runs) < MOST_PLANS else ():
@@ -95,6 +94,11 @@ class FitPlanner:
             if plan is not None and plan.names not in profile.runs:
                 return plan
         return None
+
+    def _settled(self, profile: Profile) -> Profile:
+        """Have the fastest plan stay from now on."""
+        plan = self._fastest_run(profile) or profile.plan or self._fastest(profile)
+        return self._follow(replace(profile, phase=FitPhase.STAY), plan)
 
     def _follow(self, profile: Profile, plan: FitPlan) -> Profile:
         """Have iterations follow a plan from now on."""
@@ -132,50 +136,48 @@ class FitPlanner:
             "small, or make the batch or the blocks smaller (blocks=...)"
         )
 
-    def _search(self, profile: Profile, low_overhead: bool = False) -> tuple[FitPlan | None, int]:
-        """Search for the fastest plan, among choices of low overhead alone where asked; tell what it lacks if none."""
-        chain, lacking = self._chain(profile), 0
-        offered = _plain(chain) if low_overhead else chain
-        for room in self._rooms(profile):
-            picks, foreseen = choose(offered, room)
-            lacking = foreseen.excess
-            if not lacking and not self._left(profile, tuple(pick.name for pick in picks)):
-                return self._plan(profile, chain, picks, foreseen), 0
-        return None, lacking
-
-    def _left(self, profile: Profile, names: tuple[str, ...]) -> bool:
-        """Tell whether a plan is left since it took more than the budget; not where no other treatment is allowed."""
-        return self.choice is None and names in profile.above
-
     def _fastest_run(self, profile: Profile) -> FitPlan | None:
         """Return the fastest of the plans that were timed and that fit."""
         times = {names: min(runs) for names, runs in profile.runs.items() if runs}
-        for names in sorted(times, key=lambda names: times[names]):
-            plan = self._again(profile, names)
-            if plan is not None:
-                return plan
-        return None
+        plans = (self._again(profile, names) for names in sorted(times, key=lambda names: times[names]))
+        return next((plan for plan in plans if plan is not None), None)
+
+    def _search(self, profile: Profile, low_overhead: bool = False) -> tuple[FitPlan | None, int]:
+        """Search for the fastest plan, among choices of low overhead alone where asked; tell what it lacks if none."""
+        chain = offered = self._chain(profile)
+        if low_overhead:  # but for blocks that have no such choice
+            some = [tuple(choice for choice in block.choices if choice.name in LOW_OVERHEAD) for block in chain.blocks]
+            blocks = [replace(b, choices=few or b.choices) for b, few in zip(chain.blocks, some, strict=True)]
+            offered = replace(chain, blocks=tuple(blocks))
+        return self._that_fits(profile, chain, lambda room: choose(offered, room))
 
     def _again(self, profile: Profile, names: Sequence[str]) -> FitPlan | None:
         """Return the plan with choices of these names, where blocks have them and they fit."""
         chain = self._chain(profile)
         offered = ({choice.name: choice for choice in block.choices} for block in chain.blocks)
         picks = tuple(choices[name] for choices, name in zip(offered, names, strict=False) if name in choices)
-        if len(picks) != len(chain.blocks) or self._left(profile, tuple(names)):
+        if len(picks) != len(chain.blocks):
             return None
-        for room in self._rooms(profile):
-            foreseen = simulate(chain, picks, room)
-            if not foreseen.excess:
-                return self._plan(profile, chain, picks, foreseen)
-        return None
+        return self._that_fits(profile, chain, lambda room: (picks, simulate(chain, picks, room)))[0]
 
-    def _given(self, profile: Profile) -> FitPlan | None:
-        """Return the plan that was given; warn where it is of other blocks, or does not fit any more."""
-        names = numbered(block.name for block in profile.blocks)
-        plan = self._again(profile, list(self.given.values())) if list(self.given) == names else None
-        if plan is None:
-            self._warn_of_given()
-        return plan
+    def _that_fits(
+        self, profile: Profile, chain: Chain, pick: Callable[[int], tuple[Picks, Forecast]]
+    ) -> tuple[FitPlan | None, int]:
+        """Return the first plan that fits, leaving some bytes where that is possible; tell what it lacks if none.
+
+        One that took more than the budget is left, unless no other treatment is allowed.
+        """
+        device, lacking = self.budget["device"], 0
+        most = int(device * (1 - MARGIN))
+        cautious = {most - max(ALLOCATOR_SLACK, profile.shortfall), device - profile.shortfall} if self.counts else ()
+        for room in sorted({*cautious, most, device}):
+            picks, foreseen = pick(room)
+            lacking = foreseen.excess
+            left = self.choice is None and tuple(pick.name for pick in picks) in profile.above
+            if not lacking and not left:
+                count = sum(block.record.count for block in profile.blocks)
+                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, count), 0
+        return None, lacking
 
     def _warn_of_given(self) -> None:
         warnings.warn(
@@ -184,39 +186,19 @@ class FitPlanner:
             stacklevel=2,
         )
 
-    def _plan(self, profile: Profile, chain: Chain, picks: tuple[BlockChoice, ...], foreseen: Forecast) -> FitPlan:
-        count = sum(block.count for block in profile.blocks)
-        return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, count=count)
-
-    def _rooms(self, profile: Profile) -> list[int]:
-        """List the bytes to plan with: some are left where that is possible, all are taken where nothing else is."""
-        device = self.budget["device"]
-        most = int(device * (1 - MARGIN))
-        if not self.counts:
-            return sorted({most, device})
-        cautious = {most - max(ALLOCATOR_SLACK, profile.shortfall), device - profile.shortfall}
-        return sorted({*cautious, most, device})
-
     def _chain(self, profile: Profile) -> Chain:
         """Describe what was measured to the planner."""
         measured = profile.measured
         assert measured is not None
-        grown, input_bytes, blocks = max(profile.plan_base - measured.base, 0), 0, []
-        for block in measured.blocks:
-            input_bytes += block.bytes.inputs
-            peaks = input_bytes, input_bytes, input_bytes + block.bytes.saved
-            if self.counts:
-                forward, after, backward = block.bytes.peaks
-                peaks = grown + forward, grown + after, grown + backward
-            blocks.append(block_of(block, peaks, bool(self.budget.host), self.choice))
+        grown = max(profile.plan_base - measured.base, 0)
+        blocks = [
+            replace(
+                block,
+                peak_forward=grown + block.peak_forward,
+                peak_after=grown + block.peak_after,
+                peak_backward=grown + block.peak_backward,
+            )
+            for block in (block.planned for block in measured.blocks)
+        ]
         speed = self.link or Link(1e9, 1e9)
         return Chain(tuple(blocks), measured.outside, speed.down, speed.up, self.budget.host or 0)
-
-
-def _plain(chain: Chain) -> Chain:
-    """Leave the choices of low overhead alone, to the blocks that have such."""
-    blocks = []
-    for block in chain.blocks:
-        choices = tuple(choice for choice in block.choices if choice.name in LOW_OVERHEAD)
-        blocks.append(replace(block, choices=choices or block.choices))
-    return replace(chain, blocks=tuple(blocks))

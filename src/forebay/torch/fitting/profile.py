@@ -1,14 +1,23 @@
 """What is known of iterations that begin alike: how far they are, what was measured, and the plans that were run."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import NamedTuple
 
+from forebay.torch.context import Autocast
+from forebay.torch.fitting.facts import MeasuredBlock, Signature
 from forebay.torch.fitting.fitplan import FitPlan
-from forebay.torch.fitting.record import MeasuredBlock
 
 MOST_ANEW = 8
 """So often at most a profile is measured anew because blocks ran that it does not know."""
+MOST_SHAPES = 64
+"""Plans for so many sets of shapes are kept; those used longest ago go first."""
+OFTEN = 4
+"""Shapes that follow the plan of larger ones get one of their own when they come so often."""
+FEW = 16
+"""Where there are plans for so many sets of shapes, others only get one that are larger than all."""
 
 
 class FitPhase(Enum):
@@ -35,7 +44,7 @@ class MeasuredStep:
 
     def at_pace(self, factor: float) -> "MeasuredStep":
         """Return it with all that was timed slower or faster: nobody looked into the step with the plan."""
-        blocks = [replace(block, times=block.times.at_pace(factor)) for block in self.blocks]
+        blocks = [block.at_pace(factor) for block in self.blocks]
         return replace(self, blocks=blocks, outside=factor * self.outside, paced=True)
 
 
@@ -94,7 +103,9 @@ class Profile:
 
     def take(self, measured: MeasuredStep) -> "Profile":
         """Take over what was measured, unless blocks were left out, as by chance, of those that are known."""
-        left_out = self.measured is not None and _left_out(measured.blocks, self.blocks)
+        known = iter([(block.record.module, block.record.signature) for block in self.blocks])
+        among_known = all((block.record.module, block.record.signature) in known for block in measured.blocks)
+        left_out = len(measured.blocks) < len(self.blocks) and among_known
         return replace(self, measured=self.measured if left_out else measured, phase=FitPhase.TRY)
 
     def meet(self, strangers: bool) -> "Profile":
@@ -115,12 +126,78 @@ class Profile:
 
     def refuse(self) -> "Profile":
         """Have whoever goes on after an error of the budget told again."""
-        if len({block.module for block in self.blocks}) < len(self.blocks):
+        if len({block.record.module for block in self.blocks}) < len(self.blocks):
             return self.measure_anew(forget=True)  # it may have been several forward passes, of which nobody told
         return replace(self, plan=None)
 
 
-def _left_out(blocks: Sequence[MeasuredBlock], others: Sequence[MeasuredBlock]) -> bool:
-    """Tell whether these are others of which some were left out."""
-    calls = iter([(block.module, block.signature) for block in others])
-    return len(blocks) < len(others) and all((block.module, block.signature) in calls for block in blocks)
+class IterationKey(NamedTuple):
+    """How an iteration begins: those that begin alike have one plan."""
+
+    signature: Signature
+    autocast: Autocast
+    flags: tuple[bytes, bytes]
+    """modes, and which parameters want gradients"""
+    called_with: Signature
+    """what the model was called with: those that begin alike may go on with several shapes"""
+
+    def holds(self, other: "IterationKey") -> bool:
+        """Tell whether iterations that begin like another take no more memory than those that begin like this one."""
+        alike = self[1:3] == other[1:3]
+        return alike and within(other.signature, self.signature) and within(other.called_with, self.called_with)
+
+
+def within(signature: Signature, larger: Signature) -> bool:
+    """Tell whether tensors are no larger than others, along no axis, want no more gradients, and are alike else."""
+    if signature == larger:
+        return True
+    return len(signature) == len(larger) and all(
+        (one[1], one[3]) == (other[1], other[3])
+        and one[2] <= other[2]
+        and len(one[0]) == len(other[0])
+        and all(length <= most for length, most in zip(one[0], other[0], strict=True))
+        for one, other in zip(signature, larger, strict=True)
+    )
+
+
+class ShapeProfiles:
+    """The profiles of a model on one device: smaller shapes follow the plan of larger ones."""
+
+    def __init__(self) -> None:
+        self._profiles: dict[IterationKey, Profile] = {}
+        self._came: Counter[IterationKey] = Counter()  # by shapes that follow the plan of larger ones
+
+    def find(self, key: IterationKey) -> IterationKey:
+        """Return the key of the profile that iterations follow which begin like this one: this, or of larger shapes."""
+        followed = key if key in self._profiles else self._larger(key) or key
+        profile = self[followed]
+        self._profiles.pop(followed, None)
+        self._profiles[followed] = profile  # the one used last
+        while len(self._profiles) > MOST_SHAPES:
+            del self._profiles[next(iter(self._profiles))]
+        return followed
+
+    def __getitem__(self, key: IterationKey) -> Profile:
+        """Return what is known by now, from the beginning where that is forgotten."""
+        return self._profiles.get(key) or Profile()
+
+    def __setitem__(self, key: IterationKey, profile: Profile) -> None:
+        """Take over what was learned, unless that profile is forgotten."""
+        if key in self._profiles:
+            self._profiles[key] = profile
+
+    def _larger(self, key: IterationKey) -> IterationKey | None:
+        """Find the least shapes that are planned for and no smaller than these, unless they shall have their own."""
+        planned = [other for other, profile in self._profiles.items() if profile.plan is not None and other.holds(key)]
+        if not planned:
+            return None
+        larger = min(planned, key=lambda other: sum(shape.numel() for shape, *_ in other.signature))
+        plan = self._profiles[larger].plan
+        if self._came[key] < OFTEN and plan and (set(plan.names) == {"keep"} or len(self._profiles) >= FEW):
+            return larger
+        self._came[key] += 1
+        return larger if self._came[key] < OFTEN else None
+
+    def part(self, key: IterationKey) -> None:
+        """Have shapes get a plan of their own: a kernel for these may take more than that for larger ones."""
+        self._came[key] = OFTEN

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from forebay.errors import ForebayError, StateError
 from forebay.torch.compat import Dispatching, TorchDispatchMode, version_of
-from forebay.torch.mover import storage_of
 from forebay.torch.replay.hidden_state import GENERATORS
+from forebay.torch.storage.mover import storage_of
 
 
 class ChangedError(ForebayError, RuntimeError):

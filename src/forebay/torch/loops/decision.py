@@ -19,12 +19,12 @@ from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
 from forebay.errors import StateError
 from forebay.planner import Plan
-from forebay.torch.execution_context import Autocast, random_state, random_untouched, set_random_state, shared_random
+from forebay.torch.context import Autocast, random_state, random_untouched, set_random_state, shared_random
 from forebay.torch.loops.captured import StepSignature, buffers_of, check_buffers, put_back, row
 from forebay.torch.loops.recording import RecordedSteps, check_unchanged, record, versions_of
 from forebay.torch.loops.trees import LoopArguments, Steps
-from forebay.torch.mover import storage_of
 from forebay.torch.replay.hidden_state import alike
+from forebay.torch.storage.mover import storage_of
 
 MOST_KEPT = 64
 """Decisions that are kept; the one not used for longest goes first."""

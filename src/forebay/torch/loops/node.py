@@ -11,7 +11,7 @@ from forebay.engine import Result
 from forebay.engine.recorded import Request
 from forebay.engine.reversal import Reversal
 from forebay.errors import ForebayError
-from forebay.torch.execution_context import Autocast, random_untouched
+from forebay.torch.context import Autocast, random_untouched
 from forebay.torch.loops.captured import CapturedState, StepSignature, buffers_of, check_buffers
 from forebay.torch.loops.decision import Decision
 from forebay.torch.loops.sweep import Notes, Sweep, way_back

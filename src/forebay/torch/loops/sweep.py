@@ -7,28 +7,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from forebay.torch.execution_context import Autocast, Random, random_state, same_random, set_random_state
+from forebay.torch.context import Autocast, Random, random_state, same_random, set_random_state
 from forebay.torch.loops.decision import check_leaves
 from forebay.torch.loops.recording import check_unchanged, record, twins_of, versions_of
 from forebay.torch.loops.trees import OutputForm, Params, Steps, put
-from forebay.torch.mover import storage_of
+from forebay.torch.storage.mover import storage_of
 
 
-@dataclass
+@dataclass(frozen=True)
 class Notes:
     """What the first sweep writes down beside the states that the engine keeps, at the start of each recording."""
 
     values: dict[int, tuple[Any, ...]]
     """the plain values of the state"""
     random: dict[int, Random] = field(default_factory=dict)
-    draws: bool = False
-    """whether any step drew random numbers"""
+    """nothing where no step drew random numbers"""
     same: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for steps some of whose outputs are tensors of the new state: the number of that tensor, or -1, by output"""
     twins: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """for states in which a tensor is at several places: the first of its places, by place"""
-    outputs: tuple[OutputForm, list[Tensor]] | None = None
-    """the form of what a step puts out, and all of it, each with a first axis of steps"""
+    form: list[OutputForm] = field(default_factory=list)
+    """the one of what a step puts out, if anything"""
+    outputs: list[Tensor] = field(default_factory=list)
+    """all of it, each with a first axis of steps"""
 
     def note_twins(self, step: int, tensors: Sequence[Tensor]) -> None:
         """Note which tensors of the state before a step are the same."""
@@ -57,7 +58,7 @@ class Sweep:
         tensors, values = steps.form.unpack(state), notes.values[start]
         self.borrowed.clear()
         self.borrowed.update(tensor.untyped_storage().data_ptr() for tensor in state)
-        if again and notes.draws:
+        if again and notes.random:
             set_random_state(steps.form.device, notes.random[start])
         arguments = self.params.build(self.params.tensors)
         with torch.no_grad(), self.autocast.replay_context():
@@ -88,43 +89,37 @@ class Sweep:
     def _note_random(self, step: int) -> None:
         now = random_state(self.steps.form.device)
         last = self.notes.random.get(step - self.chunk)
-        if last is not None and same_random(last, now):
-            now = last  # kept once
-        elif last is not None:
-            self.notes.draws = True
-        self.notes.random[step] = now
+        self.notes.random[step] = last if last is not None and same_random(last, now) else now  # kept once
 
     def end_of_sweep(self) -> list[Tensor]:
-        """Note whether the last steps drew random numbers, which no later note tells; hand the outputs over."""
-        last = self.notes.random[max(self.notes.random)]
-        self.notes.draws |= not same_random(last, random_state(self.steps.form.device))
-        if self.notes.outputs is None:
-            return []
-        form, outputs = self.notes.outputs
-        self.notes.outputs = form, []  # the graph must not hold what holds the graph
+        """Forget random numbers where no step drew any; hand the outputs over: the graph must not hold its holder."""
+        states, now = list(self.notes.random.values()), random_state(self.steps.form.device)
+        if states[0] is states[-1] and same_random(states[-1], now):
+            self.notes.random.clear()
+        outputs = list(self.notes.outputs)
+        self.notes.outputs.clear()
         return outputs
 
     def _put_out(self, step: int, output: Any, tensors: Sequence[Tensor]) -> None:
         notes = self.notes
-        if notes.outputs is None:
-            form = OutputForm.of(output)
-            notes.outputs = form, form.empty(self.steps.count)
-        form, outputs = notes.outputs
-        leaves = form.leaves(output, step)
-        put(leaves, outputs, step)
+        if not notes.form:
+            notes.form.append(OutputForm.of(output))
+            notes.outputs.extend(notes.form[0].empty(self.steps.count))
+        leaves = notes.form[0].leaves(output, step)
+        put(leaves, notes.outputs, step)
         same = tuple(next((n for n, tensor in enumerate(tensors) if tensor is leaf), -1) for leaf in leaves)
         if any(number >= 0 for number in same):
             notes.same[step] = same
 
 
-@dataclass
+@dataclass(frozen=True)
 class Gradients:
     """What has been computed on the way back."""
 
-    state: Sequence[Tensor | None]
+    state: list[Tensor | None]
     """of the state that the sweep has come to; of the initial one in the end"""
-    params: Sequence[Tensor | None]
-    inputs: Sequence[Tensor | None]
+    params: list[Tensor | None]
+    inputs: list[Tensor | None]
 
 
 def way_back(
@@ -134,12 +129,12 @@ def way_back(
     steps, notes, chunk, params = sweep.steps, sweep.notes, sweep.chunk, sweep.params.stand_ins()
     arguments = sweep.params.build(params)
     of_inputs = [torch.zeros_like(x) if x.requires_grad else None for x in sweep.inputs]
-    gradients = Gradients(of_final, [None] * len(params), of_inputs)
+    gradients = Gradients(list(of_final), [None] * len(params), of_inputs)
 
     def backward(state: Sequence[Tensor], start: int) -> None:
         """Differentiate the steps of one recording."""
         span = range(start, min(start + chunk, steps.count))
-        if notes.draws:
+        if notes.random:
             set_random_state(steps.form.device, notes.random[start])
         before, values, twins = steps.form.unpack(state), notes.values[start], notes.twins.get(start)
         with sweep.autocast.replay_context():
@@ -157,8 +152,8 @@ def way_back(
         ]
         of_state, of_slices, of_params = recorded.back(gradients.state, of_outputs, arrived, gradients.params)
         lent = {tensor.untyped_storage().data_ptr() for tensor in state}
-        gradients.state = [_own(gradient, lent) for gradient in of_state]
-        gradients.params = [_own(gradient, lent) for gradient in of_params]
+        gradients.state[:] = [_own(gradient, lent) for gradient in of_state]
+        gradients.params[:] = [_own(gradient, lent) for gradient in of_params]
         for step, slices in zip(span, of_slices, strict=True):
             for whole, gradient in zip(gradients.inputs, slices, strict=True):
                 if whole is not None and gradient is not None:

@@ -9,7 +9,7 @@ import optree
 import torch
 
 from forebay.engine.trees import NAMESPACE
-from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor
+from forebay.torch.storage.tensors import Keep, KeptTensor, StoredTensor
 
 _LEAVES = frozenset((float, int, bool, complex, str, bytes, NoneType, range, slice))
 _MORE_LEAVES = (torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size, enum.Enum, type)

@@ -1,9 +1,10 @@
 """A block of a fitted model: what is called, what it has, and where it computes."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
+from itertools import count as counted
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ class FittedBlock:
     module: nn.Module
     count: int = 1
     """the blocks of the model that it is made of"""
+    runs: Iterator[int] = field(default_factory=counted)
+    """the numbers of its runs to come, of those that may be made again"""
 
     @cached_property
     def module_state(self) -> ModuleState:

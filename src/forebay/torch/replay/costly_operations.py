@@ -1,6 +1,7 @@
 """Operations whose outputs are worth keeping: products, convolutions and attention take most of a block's time."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -8,9 +9,9 @@ import optree
 import torch
 
 from forebay.torch.compat import Dispatching, TorchDispatchMode, keeps_graph, sharing_versions
-from forebay.torch.execution_context import checkpointing
-from forebay.torch.mover import bytes_by_storage, weakly
-from forebay.torch.saved_tensors import Keep, KeptTensor, StoredTensor, keep
+from forebay.torch.context import checkpointing
+from forebay.torch.storage.mover import bytes_by_storage, weakly
+from forebay.torch.storage.tensors import Keep, KeptTensor, StoredTensor, keep
 
 _NAMES = (
     "mm",
@@ -66,34 +67,38 @@ def written(operation: Any, arguments: Sequence[Any], named: dict[str, Any]) -> 
     return frozenset(bytes_by_storage(leaf for leaf in optree.tree_leaves(changed) if isinstance(leaf, torch.Tensor)))
 
 
+@dataclass(frozen=True, eq=False)
 class KeptOutput:
     """What a costly operation gave, kept."""
 
-    __slots__ = ("_kept", "_structure", "_written", "storages")
+    structure: Any
+    kept: list[Any]
+    """nothing once an operation has changed it"""
+    storages: frozenset[int]
 
-    def __init__(self, output: Any, keep: Keep) -> None:
-        leaves, self._structure = optree.tree_flatten(output)
-        self.storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
-        self._written = False
-        # Aliases without history: the outputs themselves will know of the graph that is being built.
+    @classmethod
+    def of(cls, output: Any, keep: Keep) -> "KeptOutput":
+        """Keep an output: as aliases without history, for it will know itself of the graph that is being built."""
+        leaves, structure = optree.tree_flatten(output)
+        storages = frozenset(bytes_by_storage(leaf for leaf in leaves if isinstance(leaf, torch.Tensor)))
         with sharing_versions():
-            self._kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+            kept = [keep(leaf.detach()) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        return cls(structure, kept, storages)
 
     @property
     def changed(self) -> bool:
         """Whether it was changed in place since: it is then no longer what the operation gave."""
-        return self._written or any(kept.changed for kept in self._kept if isinstance(kept, KeptTensor | StoredTensor))
+        return not self.kept or any(one.changed for one in self.kept if isinstance(one, KeptTensor | StoredTensor))
 
     def note_written(self, storages: frozenset[int]) -> None:
         """Take note of storages that an operation has changed."""
-        self._written = self._written or not self.storages.isdisjoint(storages)
+        if not self.storages.isdisjoint(storages):
+            self.kept.clear()
 
     def value(self) -> Any:
         """Return it again."""
-        leaves = [
-            kept.tensor().detach() if isinstance(kept, KeptTensor | StoredTensor) else kept for kept in self._kept
-        ]
-        return self._structure.unflatten(leaves)
+        leaves = [one.tensor().detach() if isinstance(one, KeptTensor | StoredTensor) else one for one in self.kept]
+        return self.structure.unflatten(leaves)
 
 
 def keeping(wanted: frozenset[int], keep: Keep, outputs: dict[int, KeptOutput]) -> TorchDispatchMode:
@@ -104,7 +109,7 @@ def keeping(wanted: frozenset[int], keep: Keep, outputs: dict[int, KeptOutput]) 
         output = operation(*args, **kwargs)
         if operation in COSTLY and is_costly(operation, args, kwargs):  # asked here for the most that are not
             if (number := next(numbers)) in wanted:
-                outputs[number] = KeptOutput(output, keep)
+                outputs[number] = KeptOutput.of(output, keep)
         elif outputs and operation._schema.is_mutable and (storages := written(operation, args, kwargs)):
             for kept in outputs.values():
                 kept.note_written(storages)
@@ -172,7 +177,7 @@ def watching(
         span = start, mark()
         leaves = [leaf for leaf in optree.tree_leaves(output) if isinstance(leaf, torch.Tensor)]
         sizes = [leaf.untyped_storage().nbytes() for leaf in leaves if leaf.layout is torch.strided]
-        observed.append(Observed(span, sizes, packed(), KeptOutput(output, _without_memory)))
+        observed.append(Observed(span, sizes, packed(), KeptOutput.of(output, _without_memory)))
         return output
 
     return Dispatching(run)

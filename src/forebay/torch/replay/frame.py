@@ -8,16 +8,15 @@ import torch
 from torch.autograd.graph import saved_tensors_hooks
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from forebay.torch.advice import hidden_state
 from forebay.torch.compat import check_version, keeps_graph
-from forebay.torch.execution_context import NOTHING, Autocast, Random, random_state, set_random_state
-from forebay.torch.mover import bytes_by_storage, storage_of, weakly
+from forebay.torch.context import NOTHING, Autocast, Random, random_state, set_random_state
 from forebay.torch.replay.arguments import CallArguments, Inputs, tensors_in
 from forebay.torch.replay.block import FittedBlock
 from forebay.torch.replay.costly_operations import KeptOutput, giving, keeping
 from forebay.torch.replay.hidden_state import EVERY, Attributes, Samples, looked_at
 from forebay.torch.replay.module_state import InitialModuleState
-from forebay.torch.saved_tensors import Keep, KeptTensor, keep
+from forebay.torch.storage.mover import bytes_by_storage, storage_of, weakly
+from forebay.torch.storage.tensors import Keep, KeptTensor, keep
 
 
 class _EnoughError(BaseException):
@@ -43,7 +42,6 @@ class FirstRun(NamedTuple):
 
     block: FittedBlock
     refuse: Callable[[str], None]
-    weighed: bool
     watch: "Callable[[Frame], Any] | None"
     device: torch.device
     arguments: CallArguments
@@ -56,18 +54,20 @@ class FirstRun(NamedTuple):
     """of what it saved: hashes, which the garbage collector need not see, and 0 for what none of its operations made
     that is differentiated, such as parameters, and for what stays"""
     storages: list[StorageWeakRef | None]
-    """of these, where it is weighed"""
+    """of these, in an iteration that measures"""
+    outputs_kept: dict[int, KeptOutput]
+    """of costly operations"""
 
 
 class Frame:
     """A call of a block.
 
     `refuse` is told why the block cannot be run again as it was. `outputs` are the numbers of saved tensors that are
-    its output, which an iteration that measures, and has it `weighed`, finds. `watch` is called with the frame around a
-    second run, and may give what is told of every tensor that this saves.
+    its output, which an iteration that measures finds. Such a one gives `watch`, which is called with the frame around
+    a second run, and may give what is told of every tensor that this saves.
     """
 
-    __slots__ = ("_first", "_kept", "_samples", "_values", "outputs")
+    __slots__ = ("_first", "_samples", "_values", "outputs")
 
     def __init__(
         self,
@@ -76,27 +76,25 @@ class Frame:
         refuse: Callable[[str], None],
         outputs: frozenset[int] = frozenset(),
         keep_input: Keep = keep,
-        weighed: bool = False,
         watch: "Callable[[Frame], Any] | None" = None,
     ) -> None:
-        state, device = block.module_state, block.device(inputs.tensors)
-        arguments, turn = CallArguments.of(inputs, keep_input), state.next_run()
-        initial, random, autocast = state.note(weighed), random_state(device), Autocast.now(device)
-        setting = weighed or state.sets_attributes
-        attributes = Attributes.of(initial.parts, plain=not weighed) if setting else None
+        state, device, measured = block.module_state, block.device(inputs.tensors), watch is not None
+        arguments, turn = CallArguments.of(inputs, keep_input), next(block.runs)
+        initial, random, autocast = state.note(measured), random_state(device), Autocast.now(device)
+        setting = measured or state.sets_attributes
+        attributes = Attributes.of(initial.modules, plain=not measured) if setting else None
         self._first = FirstRun(
-            block, refuse, weighed, watch, device, arguments, random, autocast, initial, attributes, [], []
+            block, refuse, watch, device, arguments, random, autocast, initial, attributes, [], [], {}
         )
-        looked = weighed or looked_at(turn, device)
-        self._samples = Samples(initial.parts, EVERY[not weighed], turn) if looked else None  # until they are compared
-        self._kept: dict[int, KeptOutput] = {}  # of costly operations
+        looked = measured or looked_at(turn, device)
+        self._samples = Samples.of(initial.modules, EVERY[not measured], turn) if looked else None  # until compared
         # What a second run has saved and autograd has not asked for yet, and how often that had been changed.
         self._values: list[tuple[torch.Tensor, int] | None] = []
         self.outputs = outputs
 
     def run(self, inputs: Inputs, wanted: frozenset[int] = frozenset(), keep_output: Keep = keep) -> Any:
         """Run the block for the first time; outputs of costly operations of wanted numbers are kept."""
-        first, kept, state = self._first, self._kept, self._first.block.module_state
+        first, kept, state = self._first, self._first.outputs_kept, self._first.block.module_state
         with (
             self._hooks(self._packing(), self._unpack),
             keeping(wanted, keep_output, kept) if wanted else NOTHING,
@@ -107,8 +105,8 @@ class Frame:
         if (buffer := state.changed(first.module_state)) is not None:
             first.refuse(f"changes a large buffer of its own ({buffer})")
         if self._samples is not None:
-            self._samples.end(tensors_in(output) if first.weighed else [])
-        if first.weighed and first.attributes is not None:
+            self._samples.end(tensors_in(output) if first.watch else [])
+        if first.watch is not None and first.attributes is not None:
             state.sets_attributes = state.sets_attributes or first.attributes.changed()
         return output
 
@@ -118,7 +116,7 @@ class Frame:
         return saved_tensors_hooks(pack, unpack)
 
     def note_outputs(self, tensors: list[torch.Tensor]) -> tuple[tuple[StorageWeakRef, int], ...]:
-        """Note which saved tensors share memory with these, and return that memory, of a weighed frame."""
+        """Note which saved tensors share memory with these, and return that memory, in an iteration that measures."""
         bytes_of = bytes_by_storage(tensors)
         sharing = {
             number: storage
@@ -141,7 +139,7 @@ class Frame:
 
     def _packing(self) -> Callable[[torch.Tensor], DroppedTensor | KeptTensor]:
         """Make the hook that drops the tensors of the first run; networks save hundreds, so it does little for each."""
-        kinds, storages, weighed = self._first.kinds, self._first.storages, self._first.weighed
+        kinds, storages, weighed = self._first.kinds, self._first.storages, self._first.watch is not None
         samples, strided = self._samples, torch.strided
 
         def pack(tensor: torch.Tensor) -> DroppedTensor | KeptTensor:
@@ -180,35 +178,31 @@ class Frame:
         return tensor
 
     def _replay(self) -> None:
+        first = self._first
         samples, self._samples = self._samples, None
-        initial, refuse = self._first.attributes, self._first.refuse
-        if samples is None:
-            self._run_again(initial, None)
-        elif not self._first.weighed:
-            if not self._run_again(initial, samples)[0]:
-                refuse(hidden_state(right=False, later=True))
-        else:
-            # It is asked whether the block depends on what it sets, which is put back where it is run again later.
-            same, gives_same = self._run_again(Attributes.of(self._first.module_state.parts), samples)
-            values = self._values if same else []
+        if samples is None or first.watch is None:
+            if not self._run_again(first.attributes, samples)[0] and samples is not None:
+                first.refuse(_hidden_state(right=False, later=True))
+        else:  # it is asked whether the block depends on what it sets, which is put back where it is run again later
+            same, gives_same = self._run_again(Attributes.of(first.module_state.modules), samples)
             if not same or not gives_same:
-                same_then, gives_same = self._run_again(initial, samples)
-                if same:
-                    self._values = values
+                values = self._values
+                same_then, gives_same = self._run_again(first.attributes, samples)
+                self._values = values if same else self._values
                 if not same or not gives_same:
-                    refuse(hidden_state(same_then and gives_same, later=False))
-        if len(self._values) != len(self._first.kinds):
+                    first.refuse(_hidden_state(same_then and gives_same, later=False))
+        if len(self._values) != len(first.kinds):
             raise RuntimeError(_OTHERWISE)
 
     def _run_again(self, attributes: Attributes | None, samples: Samples | None) -> tuple[bool, bool]:
         """Run the block with attributes lent; tell whether it saved the same tensors, and whether it gave the same.
 
-        Nothing is held where these are of other shapes or types. What it gives is only asked for where it is weighed.
+        Nothing is held where these are of other shapes or types. What it gives is only asked for where it is measured.
         """
         first, gives_same, self._values = self._first, True, []
         now = random_state(first.device)
         args, kwargs = first.arguments.again()
-        whole = first.weighed and samples is not None
+        whole = first.watch is not None and samples is not None
         try:
             with (
                 NOTHING if attributes is None else attributes.lent(),
@@ -217,7 +211,7 @@ class Frame:
                 torch.enable_grad(),
                 NOTHING if first.watch is None else first.watch(self) as on_saved,
                 self._hooks(self._taking(on_saved, whole), _refuse),
-                giving(self._kept) if self._kept else NOTHING,
+                giving(first.outputs_kept) if first.outputs_kept else NOTHING,
             ):
                 set_random_state(first.device, first.random)
                 with suppress(_EnoughError):
@@ -251,6 +245,16 @@ class Frame:
                 raise _EnoughError
 
         return take
+
+
+def _hidden_state(right: bool, later: bool) -> str:
+    """Tell why a block with state of its own is kept, and whether what it was recomputed for is right all the same."""
+    before = ", and perhaps of some before it," if later else ""
+    wrong = f". The gradients of this iteration{before} are not those of the plain model, and its state is a run ahead"
+    return (
+        "computes other values when it is run again: it has state of its own, such as a generator, a counter, or a "
+        f"tensor that is no buffer{'' if right else wrong}"
+    )
 
 
 _OTHERWISE = (

@@ -32,58 +32,51 @@ _OWN = frozenset(vars(nn.Module()))
 _PLAIN = (bool, int, float, complex, str, bytes, NoneType, *GENERATORS)
 
 
-def _more(attributes: dict[str, Any], plain: bool = False) -> dict[str, Any]:
-    """Return those of a module's attributes that not all modules have; of plain ones, numbers and the like."""
-    more = {name: value for name, value in attributes.items() if name not in _OWN}
-    return {name: value for name, value in more.items() if _is_plain(value)} if plain else more
-
-
-def _is_plain(value: Any) -> bool:
-    if type(value) is torch.Tensor:
-        return value.grad_fn is None and value.nbytes < SMALL
-    return isinstance(value, _PLAIN)
-
-
-class Samples:
+class Samples(NamedTuple):
     """Some elements of some of the tensors that a block saves: of the last, which most of it leads to, and some before.
 
     To look at all would take longer than some blocks do. With every turn it is the next tensors and elements.
     """
 
-    __slots__ = ("_last", "_left_out", "_place", "_rows")
+    turn: int
+    every: int
+    left_out: set[int]
+    """the identities of buffers, which are lent"""
+    rows: dict[int, torch.Tensor]
+    """by numbers; those of what the block gave are below zero"""
+    last: dict[None, tuple[int, torch.Tensor]]
+    """what was saved last, and its number"""
 
-    def __init__(self, parts: Iterable[nn.Module], every: int, turn: int) -> None:
-        self._place = turn, every
-        self._left_out = {id(buffer) for part in parts for buffer in part._buffers.values()}
-        self._rows: dict[int, torch.Tensor] = {}  # by numbers; those of what the block gave are below zero
-        self._last: tuple[int, torch.Tensor] | None = None
+    @classmethod
+    def of(cls, parts: Iterable[nn.Module], every: int, turn: int) -> "Samples":
+        """Begin to look at what the modules of a block save."""
+        return cls(turn, every, {id(buffer) for part in parts for buffer in part._buffers.values()}, {}, {})
 
     def take(self, number: int, tensor: torch.Tensor) -> None:
         """Look at a tensor that is being saved."""
         base = tensor if tensor._base is None else tensor._base
-        if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self._left_out:
-            return  # as parameters are, which are no plain tensors, and buffers, which are lent
-        turn, every = self._place
-        if (number - turn) % every == 0:
-            self._rows[number] = self._row(tensor)
-        self._last = number, tensor  # until the next comes
+        if type(base) is not torch.Tensor or tensor.layout is not torch.strided or id(base) in self.left_out:
+            return  # as parameters are, which are no plain tensors
+        if (number - self.turn) % self.every == 0:
+            self.rows[number] = self._row(tensor)
+        self.last[None] = number, tensor  # until the next comes
 
     def end(self, results: Iterable[torch.Tensor]) -> None:
         """Look at the last tensor again and at what the block gave, and hold none."""
-        if self._last is not None and self._last[0] not in self._rows:
-            self._rows[self._last[0]] = self._row(self._last[1])
-        self._last = None
-        self._rows |= self._given(results)
+        for number, tensor in self.last.values():
+            self.rows.setdefault(number, self._row(tensor))
+        self.last.clear()
+        self.rows.update(self._given(results))
 
     def same_results(self, results: Iterable[torch.Tensor]) -> bool:
         """Tell whether a second run, where it ran to its end, gave the same values."""
         now = self._given(results)
-        known = {number: row for number, row in self._rows.items() if number < 0}
+        known = {number: row for number, row in self.rows.items() if number < 0}
         return not now or (now.keys() == known.keys() and all(alike(row, known[key]) for key, row in now.items()))
 
     def same(self, values: Sequence[torch.Tensor]) -> bool:
         """Tell whether what a second run saved has the same values."""
-        rows = self._rows.items()
+        rows = self.rows.items()
         return all(alike(row, self._row(values[number])) for number, row in rows if 0 <= number < len(values))
 
     def _given(self, results: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -91,13 +84,13 @@ class Samples:
 
     def _row(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy some elements of a tensor, evenly spaced, others in each turn."""
-        tensor, (turn, _) = tensor.detach(), self._place
+        tensor = tensor.detach()
         if tensor.is_contiguous():
             apart = -(-tensor.numel() // SAMPLED) or 1
-            return tensor.view(-1)[turn % apart :: apart].clone(memory_format=torch.contiguous_format)
+            return tensor.view(-1)[self.turn % apart :: apart].clone(memory_format=torch.contiguous_format)
         each = int(SAMPLED ** (1 / max(1, tensor.dim())))
         steps = [-(-length // each) or 1 for length in tensor.shape]
-        spaced = tuple([slice(turn % step, None, step) for step in steps])
+        spaced = tuple([slice(self.turn % step, None, step) for step in steps])
         return tensor[spaced].reshape(-1).clone()
 
 
@@ -136,7 +129,7 @@ class Attributes(NamedTuple):
     generators: list[tuple[Any, Any]]
     """with their states"""
     copies: dict[int, tuple[torch.Tensor, int | None, torch.Tensor]]
-    """of tensors, by their identities, and how often these had been changed"""
+    """of small tensors, by their identities, and how often these had been changed"""
 
     @classmethod
     def of(cls, parts: Iterable[nn.Module], plain: bool = False) -> "Attributes":
@@ -192,6 +185,18 @@ class Attributes(NamedTuple):
                 set_state(generator, state)
 
 
+def _more(attributes: dict[str, Any], plain: bool = False) -> dict[str, Any]:
+    """Return those of a module's attributes that not all modules have; of plain ones, numbers and the like."""
+    more = {name: value for name, value in attributes.items() if name not in _OWN}
+    return {name: value for name, value in more.items() if _is_plain(value)} if plain else more
+
+
+def _is_plain(value: Any) -> bool:
+    if type(value) is torch.Tensor:
+        return value.grad_fn is None and value.nbytes < SMALL
+    return isinstance(value, _PLAIN)
+
+
 def _containers(values: Iterable[Any]) -> list[tuple[Any, Any]]:
     """Copy the containers among some values, and those that these hold."""
     copies: dict[int, tuple[Any, Any]] = {}
@@ -220,22 +225,18 @@ def _identities(container: Any) -> Any:
 
 def state_of(generator: Any) -> Any:
     """Read a generator of torch, Python or NumPy."""
-    if isinstance(generator, torch.Generator):
-        return generator.get_state()
-    if isinstance(generator, random.Random):
-        return generator.getstate()
-    return deepcopy(_bits(generator).state)
+    if isinstance(generator, np.random.Generator):
+        return deepcopy(generator.bit_generator.state)
+    if isinstance(generator, np.random.RandomState):
+        return generator.get_state(legacy=False)
+    return generator.get_state() if isinstance(generator, torch.Generator) else generator.getstate()
 
 
 def set_state(generator: Any, state: Any) -> None:
     """Set one again."""
-    if isinstance(generator, torch.Generator):
-        generator.set_state(state)
+    if isinstance(generator, np.random.Generator):
+        generator.bit_generator.state = state
     elif isinstance(generator, random.Random):
         generator.setstate(state)
     else:
-        _bits(generator).state = state
-
-
-def _bits(generator: Any) -> Any:
-    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
+        generator.set_state(state)

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain, count, pairwise
+from itertools import chain, pairwise
 from operator import is_
 from typing import Any, NamedTuple
 
@@ -20,24 +20,52 @@ from forebay.torch.compat import copy_all, version_of
 SMALL = 10**6
 """Buffers of fewer bytes are copied before every run; larger ones in the iteration that measures."""
 
-
 Table = dict[str, Any]
 """Parameters or buffers of a module, by name."""
-Layout = list[tuple[nn.Module, list[tuple[str, nn.Module | None]]]]
-"""The modules of a block, and which each of them has by which names."""
+
+
+class ModulePart(NamedTuple):
+    """A module of a block, and what it has."""
+
+    module: nn.Module
+    children: list[tuple[str, nn.Module | None]]
+    training: bool
+    parameters: Table
+    buffers: Table
+
+    def put(self, buffers: Table) -> None:
+        """Let the module have this again, with such buffers; nothing is touched that is the same."""
+        module: Any = self.module
+        if module.training != self.training:
+            module.training = self.training
+        for table, row in ((module._parameters, self.parameters), (module._buffers, buffers)):
+            if list(table) != list(row) or not all(map(is_, table.values(), row.values())):
+                table.clear()
+                table.update(row)
+
+
+def _parts_of(module: nn.Module) -> list[ModulePart]:
+    """List the modules of a block, and what each has; faster than torch does, for every run asks."""
+    parts: list[ModulePart] = []
+    visited: set[nn.Module] = set()
+    waiting: list[Any] = [module]
+    while waiting:
+        part = waiting.pop()
+        if part is not None and part not in visited:
+            visited.add(part)
+            children = list(part._modules.items())
+            parts.append(ModulePart(part, children, part.training, part._parameters.copy(), part._buffers.copy()))
+            waiting += part._modules.values()
+    return parts
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class InitialModuleState:
     """What a block had when its first run began."""
 
-    layout: Layout
-    training: list[bool]
-    parameters: list[Table]
-    """of each module, by name"""
+    parts: list[ModulePart]
     states: list[tuple[int, bool] | None]
     """of the parameters, how often they had been changed, and whether they wanted gradients"""
-    buffers: list[Table]
     copies: dict[int, torch.Tensor]
     """of buffers, by their identities"""
     sorts: Mapping[int, Any]
@@ -46,9 +74,9 @@ class InitialModuleState:
     """buffers that are read where they are, and how often these had been changed"""
 
     @property
-    def parts(self) -> list[nn.Module]:
+    def modules(self) -> list[nn.Module]:
         """Its modules."""
-        return [part for part, _ in self.layout]
+        return [part.module for part in self.parts]
 
     def buffers_again(self) -> list[Table]:
         """Return what each module is to find in a second run."""
@@ -56,7 +84,7 @@ class InitialModuleState:
             if id(buffer) not in self.copies and version_of(buffer) != version:
                 raise _changed(name)
         fresh = copies_of(self.copies, self.sorts)
-        return [{name: fresh.get(id(buffer), buffer) for name, buffer in table.items()} for table in self.buffers]
+        return [{name: fresh.get(id(buffer), buffer) for name, buffer in part.buffers.items()} for part in self.parts]
 
 
 class _Buffers(NamedTuple):
@@ -77,22 +105,13 @@ class ModuleState:
         self._module = module
         self.sets_attributes = False
         """whether its forward sets plain attributes, as counters are, which a second run has to leave as they are"""
-        self._runs = count()
         self._looked_at = _Buffers([], {}, frozenset())
-        self._layout = _layout_of(module)
-
-    def next_run(self) -> int:
-        """Return the number of the run that begins."""
-        return next(self._runs)
-
-    @property
-    def parts(self) -> list[nn.Module]:
-        """The modules that it had when it ran last."""
-        return [part for part, _ in self._layout]
+        self.modules = [part.module for part in _parts_of(module)]
+        """those that it had when it ran last"""
 
     def parameters(self) -> Iterator[torch.Tensor]:
         """Yield the parameters of these."""
-        for part, _ in self._layout:
+        for part in self.modules:
             yield from (parameter for parameter in part._parameters.values() if parameter is not None)
 
     def beyond(self) -> str | None:
@@ -105,10 +124,9 @@ class ModuleState:
 
     def note(self, measured: bool) -> InitialModuleState:
         """Take note of what the block has now, for a second run; of large buffers too where it is measured."""
-        layout = self._layout = _layout_of(self._module)
-        parts = self.parts
-        tables = [part._buffers.copy() for part in parts]
-        named = [(name, buffer) for table in tables for name, buffer in table.items() if buffer is not None]
+        parts = _parts_of(self._module)
+        self.modules = [part.module for part in parts]
+        named = [(name, buffer) for part in parts for name, buffer in part.buffers.items() if buffer is not None]
         lie = [
             (id(b), b.data_ptr() if type(b) is torch.Tensor and b.layout is torch.strided else 0, b.requires_grad)
             for _, b in named
@@ -123,11 +141,9 @@ class ModuleState:
         _, sorts, apart = self._looked_at
         large = [(name, buffer, version_of(buffer)) for name, buffer in named if id(buffer) in apart] if apart else []
         copied = {id(b): b for _, b in named if id(b) not in apart or (measured and not b.requires_grad)}
-        copies = copies_of(copied, sorts)
-        parameters = [part._parameters.copy() for part in parts]
-        states = [None if p is None else (p._version, p.requires_grad) for table in parameters for p in table.values()]
-        modes = [part.training for part in parts]
-        return InitialModuleState(layout, modes, parameters, states, tables, copies, sorts, large)
+        parameters = chain.from_iterable([part.parameters.values() for part in parts])
+        states = [None if p is None else (p._version, p.requires_grad) for p in parameters]
+        return InitialModuleState(parts, states, copies_of(copied, sorts), sorts, large)
 
     @staticmethod
     def changed(initial: InitialModuleState) -> str | None:
@@ -145,38 +161,31 @@ class ModuleState:
     @contextmanager
     def for_replay(self, initial: InitialModuleState) -> Iterator[None]:
         """Let a second run find what the first one had, and put all back as it is now."""
-        if _layout_of(self._module) != initial.layout:
+        now = _parts_of(self._module)
+        if [part[:2] for part in now] != [part[:2] for part in initial.parts]:
             raise _changed("a module of it")
-        parts = initial.parts
-        modes = [part.training for part in parts]
-        buffers, parameters = [part._buffers for part in parts], [part._parameters for part in parts]
-        turned = _other_gradients(initial, parameters)
-        # Where torch.func.functional_call had others for a call: else nothing is touched, which others may swap, too.
-        lent = [pair for pair in zip(parameters, initial.parameters, strict=True) if not _same_items(*pair)]
-        own, own_buffers = [table.copy() for table, _ in lent], [table.copy() for table in buffers]
+        turned = _other_gradients(initial, now)
         try:
             for tensor in turned:
                 tensor.requires_grad_(not tensor.requires_grad)
-            _set_modes(parts, initial.training)
-            _fill((table for table, _ in lent), (row for _, row in lent))
-            _fill(buffers, initial.buffers_again())
+            for part, buffers in zip(initial.parts, initial.buffers_again(), strict=True):
+                part.put(buffers)
             yield
         finally:
-            _fill(buffers, own_buffers)
-            _fill((table for table, _ in lent), own)
-            _set_modes(parts, modes)
+            for part in now:
+                part.put(part.buffers)
             for tensor in turned:
                 tensor.requires_grad_(not tensor.requires_grad)
 
 
-def _other_gradients(initial: InitialModuleState, tables: Iterable[Any]) -> list[torch.Tensor]:
+def _other_gradients(initial: InitialModuleState, now: list[ModulePart]) -> list[torch.Tensor]:
     """List the parameters that were frozen or thawed since, refusing those that were changed or added."""
-    for table, had in zip(tables, initial.parameters, strict=True):
-        for name, now in table.items():
-            if now is not None and had.get(name) is None:
+    for part, had in zip(now, initial.parts, strict=True):
+        for name, parameter in part.parameters.items():
+            if parameter is not None and had.parameters.get(name) is None:
                 raise _changed(name)
     turned = []
-    named = chain.from_iterable(table.items() for table in initial.parameters)
+    named = chain.from_iterable([part.parameters.items() for part in initial.parts])
     for (name, tensor), state in zip(named, initial.states, strict=True):
         if tensor is not None and state is not None:
             if tensor._version != state[0]:
@@ -184,18 +193,6 @@ def _other_gradients(initial: InitialModuleState, tables: Iterable[Any]) -> list
             if tensor.requires_grad != state[1] and tensor.is_leaf:
                 turned.append(tensor)
     return turned
-
-
-def _same_items(table: Any, row: Table) -> bool:
-    """Tell whether a module has the very same by the same names."""
-    return list(table) == list(row) and all(map(is_, table.values(), row.values()))
-
-
-def _fill(tables: Iterable[Any], rows: Iterable[Table]) -> None:
-    for table, row in zip(tables, rows, strict=True):
-        if table or row:
-            table.clear()
-            table.update(row)
 
 
 def _beyond(named: Iterable[tuple[str, torch.Tensor]]) -> str | None:
@@ -216,19 +213,18 @@ def _beyond(named: Iterable[tuple[str, torch.Tensor]]) -> str | None:
 
 
 def copies_of(tensors: Mapping[int, torch.Tensor], sorts: Mapping[int, Any]) -> dict[int, torch.Tensor]:
-    """Copy tensors, those of one sort in one call."""
-    alike: dict[Any, dict[int, torch.Tensor]] = defaultdict(dict)
-    for key, tensor in tensors.items():
-        alike[sorts.get(key, key)][key] = tensor
-    copies: dict[int, torch.Tensor] = {}
-    for sort, group in alike.items():
-        if sort in tensors:  # of no sort, and alone
-            copies[sort] = tensors[sort].detach().clone()
-            continue
-        fresh = [torch.empty_like(tensor) for tensor in group.values()]
+    """Copy tensors, those of one sort in one call, and those of none by themselves."""
+    copies = {key: tensor.detach().clone() for key, tensor in tensors.items() if key not in sorts}
+    alike: dict[Any, list[int]] = defaultdict(list)
+    for key in tensors:
+        if key in sorts:
+            alike[sorts[key]].append(key)
+    for keys in alike.values():
+        originals = [tensors[key] for key in keys]
+        fresh = [torch.empty_like(tensor) for tensor in originals]
         with torch.no_grad():
-            copy_all(fresh, list(group.values()))
-        copies.update(zip(group, fresh, strict=True))
+            copy_all(fresh, originals)
+        copies.update(zip(keys, fresh, strict=True))
     return copies
 
 
@@ -243,33 +239,12 @@ def _same(copy: torch.Tensor, buffer: torch.Tensor) -> bool:
     return not _in_one_piece(copy) or torch.equal(copy, buffer)  # others do not compare
 
 
-def _set_modes(parts: Iterable[nn.Module], modes: Iterable[bool]) -> None:
-    for part, mode in zip(parts, modes, strict=True):
-        if part.training != mode:
-            part.training = mode
-
-
 def flags_of(states: Iterable[ModuleState]) -> tuple[bytes, bytes]:
     """Return the modes of some blocks, and which parameters want gradients: what they save depends on them."""
-    parts = list(chain.from_iterable([state.parts for state in states]))
+    parts = list(chain.from_iterable([state.modules for state in states]))
     parameters = chain.from_iterable([part._parameters.values() for part in parts])
     wanted = [parameter.requires_grad for parameter in parameters if parameter is not None]
     return bytes([bool(part.training) for part in parts]), bytes(wanted)
-
-
-def _layout_of(module: nn.Module) -> Layout:
-    """List the modules of a block, and what each has by which names; faster than torch does, for every run asks."""
-    layout: Layout = []
-    visited: set[nn.Module] = set()
-    waiting = [module]
-    while waiting:
-        part = waiting.pop()
-        if part not in visited:
-            visited.add(part)
-            children: Any = part._modules
-            layout.append((part, list(children.items())))
-            waiting += [child for child in children.values() if child is not None]
-    return layout
 
 
 def _changed(name: str) -> RuntimeError:

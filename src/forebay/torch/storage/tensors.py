@@ -7,6 +7,7 @@ so views and aliases cost nothing more, gaps between elements stay as they are, 
 from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
+from operator import methodcaller
 from typing import Any, NamedTuple
 from weakref import ref
 
@@ -17,7 +18,7 @@ from forebay.machine.machine import Move, Wait
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
 from forebay.torch.compat import check_version, strong_storage
-from forebay.torch.mover import Mover, dense, new_storage, weakly
+from forebay.torch.storage.mover import Mover, dense, new_storage, weakly
 
 
 class GraphToken:
@@ -32,7 +33,7 @@ class KeptTensor(NamedTuple):
     held: torch.Tensor
     version: int | None
     """how often it had been changed in place; None where nobody counts that"""
-    counted: Any = None
+    entry: Any = None
     """what counts its storage as long as it is held"""
 
     @property
@@ -59,65 +60,74 @@ kept: Callable[[tuple[torch.Tensor, int | None, Any]], KeptTensor] = partial(tup
 
 
 class Entry:
-    """One storage that several saved tensors may look onto."""
+    """One storage that several saved tensors may look onto; without the storage, one that is only counted."""
 
-    __slots__ = ("__weakref__", "away", "codec", "left", "number", "ready", "size", "storage", "store", "weak")
+    __slots__ = ("__weakref__", "away", "codec", "left", "number", "ready", "size", "storage", "store", "token", "weak")
 
-    def __init__(self, store: "TensorStore", storage: torch.UntypedStorage) -> None:
+    def __init__(self, store: "TensorStore", nbytes: int, storage: torch.UntypedStorage | None = None) -> None:
         self.store = store
-        self.storage: torch.UntypedStorage | None = storage
-        self.weak = weakly(storage)
-        """while this is held no other storage has the same address"""
-        self.size = storage.nbytes()
+        self.size = nbytes
         """bytes of what is kept: those of the storage, or of its encoding"""
+        self.storage = storage
+        self.weak = None if storage is None else weakly(storage)
+        """while this is held no other storage has the same address"""
         self.number = 0
         """among those of an iteration, where somebody counts them"""
+        self.token: GraphToken | None = None
+        """of the last iteration that saved it"""
         self.codec: tuple[Codec, torch.dtype, tuple[int, ...], int] | None = None
         """of an encoding: what made it, of which type and shape, and the bytes that these were"""
         self.away: Piece | None = None
         self.ready: Any = None
         """the end of the last copy"""
-        self.left = 0
-        """how many of its saved tensors have never been asked for"""
+        self.left: set[int] = set()
+        """its saved tensors that have never been asked for, by the identities of their witnesses"""
 
     def __del__(self) -> None:
         # It may end in any thread, in the middle of anything: the store takes note when it is next used.
         under_way = self.storage if self.ready is not None else None
         if under_way is not None and self.store.mover.machine.free_after(Wait("end: copied", self.ready)):
             under_way = None  # else it goes along, so that nobody is given the memory that a copy still uses
-        self.store.ended.append((self.size if self.storage is not None else 0, 0, self.away, self.ready, under_way))
+        here = self.size if self.storage is not None or self.weak is None else 0
+        self.store.ended.append((here, self.away, self.ready, under_way))
 
 
-class StoredTensor:
+class StoredTensor(NamedTuple):
     """A saved tensor whose storage may be elsewhere."""
 
-    __slots__ = ("_asked", "_token", "_version", "_window", "_witness", "entry")
+    entry: Entry
+    window: tuple[Any, ...]
+    version: int
+    witness: torch.Tensor
+    """an alias without memory shares the count of changes, and so tells of them as autograd would"""
 
-    def __init__(self, entry: Entry, tensor: torch.Tensor, token: GraphToken | None) -> None:
-        self.entry, self._token, self._asked = entry, token, False
-        self._window, self._version = (tensor.storage_offset(), tensor.shape, tensor.stride()), tensor._version
-        # An alias without memory shares the count of changes, and so tells of them as autograd would.
-        self._witness = tensor.detach()
-        self._witness.data = _nothing(tensor.dtype, tensor.device)
-        entry.left += 1
+    @classmethod
+    def of(cls, entry: Entry, tensor: torch.Tensor) -> "StoredTensor":
+        """Look onto an entry as a tensor does onto its storage."""
+        witness = tensor.detach()
+        witness.data = _nothing(tensor.dtype, tensor.device)
+        entry.left.add(id(witness))
+        window = tensor.storage_offset(), tensor.shape, tensor.stride()
+        return tuple.__new__(cls, (entry, window, tensor._version, witness))
 
     @property
     def changed(self) -> bool:
         """Whether it was changed in place after it was saved."""
-        return self._witness._version != self._version
+        return self.witness._version != self.version
 
     def tensor(self) -> torch.Tensor:
         """Return the tensor, unless it was changed after it was saved."""
-        check_version(self._witness, self._version)
-        if not self._asked:
-            self._asked = True
-            self.entry.left -= 1
-        empty = torch.empty(0, dtype=self._witness.dtype, device=self._witness.device)
-        return empty.set_(self.entry.store.open(self.entry), *self._window)
+        entry, window, version, witness = self
+        check_version(witness, version)
+        entry.left.discard(id(witness))
+        return torch.empty(0, dtype=witness.dtype, device=witness.device).set_(entry.store.open(entry), *window)
 
 
 Keep = Callable[[torch.Tensor], KeptTensor | StoredTensor]
 """Keeps a tensor, in a way of its own."""
+
+give_again: Callable[[KeptTensor | StoredTensor], torch.Tensor] = methodcaller("tensor")
+"""Returns the tensor that was kept."""
 
 
 @cache
@@ -134,55 +144,42 @@ class TensorStore:
     def __init__(self, mover: Mover, min_bytes: int = 0) -> None:
         self.mover, self.least = mover, max(1, min_bytes)
         self.metrics = Metrics(title="saved tensors")
-        self.ended: deque[tuple[int, int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
-        """of entries, and of what was let through: bytes of either, and what is to be given back"""
+        self.ended: deque[tuple[int, Piece | None, Any, torch.UntypedStorage | None]] = deque()
+        """of entries that have: their bytes on the device, and what is to be given back"""
         self.held = 0
         """bytes on the device"""
-        self.let_through = 0
-        """bytes beside them that somebody else counts"""
         self._moving: deque[ref[Entry]] = deque()
-        self._entries_by_storage: dict[tuple[int, int, Any], ref[Entry]] = {}
+        self._entries: dict[Any, ref[Entry]] = {}
 
     def restart(self) -> None:
         """Forget what has ended."""
         self.collect()
-        self._entries_by_storage = {
-            key: entry for key, entry in self._entries_by_storage.items() if entry() is not None
-        }
+        self._entries = {key: entry for key, entry in self._entries.items() if entry() is not None}
         self._moving = deque(entry for entry in self._moving if entry() is not None)
 
     def save(self, tensor: torch.Tensor) -> tuple[KeptTensor | StoredTensor, Entry | None]:
         """Take a tensor that autograd saves; the entry is given where it is a new one, to be moved or not."""
-        return self.hold(tensor, None) if self.movable(tensor, self.least) else (keep(tensor), None)
+        return self.hold(tensor) if self.movable(tensor, self.least) else (keep(tensor), None)
 
-    def hold(self, tensor: torch.Tensor, token: GraphToken | None) -> tuple[StoredTensor, Entry | None]:
-        """Take one that is movable; whoever holds it holds the token."""
+    def hold(self, tensor: torch.Tensor) -> tuple[StoredTensor, Entry | None]:
+        """Take one that is movable."""
         storage = tensor.untyped_storage()
         key = storage._cdata, tensor._version, _storage_part(tensor, storage)
-        reference = self._entries_by_storage.get(key)
+        reference = self._entries.get(key)
         entry = reference() if reference is not None else None
         if entry is not None:
-            return StoredTensor(entry, tensor, token), None
+            return StoredTensor.of(entry, tensor), None
         self.collect()
-        entry = Entry(self, storage)
-        self._entries_by_storage[key] = ref(entry)
+        entry = Entry(self, storage.nbytes(), storage)
+        self._entries[key] = ref(entry)
         self._add(entry.size)
-        return StoredTensor(entry, tensor, token), entry
+        return StoredTensor.of(entry, tensor), entry
 
     def _add(self, nbytes: int) -> None:
+        """Count bytes that come onto the device."""
         self.held += nbytes
-        self.let(0)
-
-    def let(self, nbytes: int) -> None:
-        """Count bytes that stay on the device."""
-        self.let_through += nbytes
-        if self.held + self.let_through > self.metrics.peak["device"]:
-            self.metrics.peak["device"] = self.total
-
-    @property
-    def total(self) -> int:
-        """All bytes on the device."""
-        return self.held + self.let_through
+        if self.held > self.metrics.peak["device"]:
+            self.metrics.peak["device"] = self.held
 
     def movable(self, tensor: torch.Tensor, least: int) -> bool:
         """Tell whether a tensor is one that may be moved, and of no fewer bytes."""
@@ -199,27 +196,24 @@ class TensorStore:
     def collect(self) -> None:
         """Take note of what has ended."""
         while self.ended:
-            held, let_through, away, ready, under_way = self.ended.popleft()
-            self.held -= held
-            self.let_through -= let_through
+            here, away, ready, under_way = self.ended.popleft()
+            self.held -= here
             if under_way is not None:
                 self._wait("collect: copied", ready)
             if away is not None:
                 self.mover.room.give(away, [] if ready is None else [ready])
 
-    def encode(self, entry: Entry, codec: Codec, tensor: torch.Tensor) -> bool:
+    def encode(self, entry: Entry, codec: Codec, tensor: torch.Tensor) -> None:
         """Replace what is kept by its encoding, where the codec takes it and it is smaller."""
         array = dense(tensor)
         if array is None or entry.storage is None or not self.mover.handles(codec, array):
-            return False
+            return
         payload, size = self.mover.encode(codec, array)
-        if size >= entry.size:
-            return False
-        entry.codec = codec, array.dtype, tuple(array.shape), entry.size
-        self.metrics.ratios.add(entry.size, size)
-        self.held += size - entry.size
-        entry.storage, entry.size = payload, size
-        return True
+        if size < entry.size:
+            entry.codec = codec, array.dtype, tuple(array.shape), entry.size
+            self.metrics.ratios.add(entry.size, size)
+            self.held += size - entry.size
+            entry.storage, entry.size = payload, size
 
     def send(self, *entries: Entry) -> list[Entry]:
         """Begin to copy entries down, which stay on the device until they are settled; return those with room below.
@@ -250,18 +244,20 @@ class TensorStore:
         """Let the oldest of those under way leave the device; False where none is."""
         while self._moving:
             entry = self._moving.popleft()()
-            if entry is not None and entry.storage is not None and entry.away is not None:
-                self.leave(entry)
+            if entry is not None and self.leave(entry):
                 return True
         return False
 
-    def leave(self, entry: Entry) -> None:
+    def leave(self, entry: Entry) -> bool:
         """Free the device's copy of an entry that has been sent, once the copies that use it have ended."""
+        if entry.storage is None or entry.away is None:
+            return False
         if entry.ready is not None:
             # Memory that the computation takes again is no longer read or written.
             self._wait("leave: copied", entry.ready)
         entry.storage = None
         self.held -= entry.size
+        return True
 
     def _wait(self, why: str, event: Any) -> None:
         if not self.mover.machine.has_waited(event):
@@ -284,7 +280,7 @@ class TensorStore:
 
     def _reuse_live_storage(self, entry: Entry) -> bool:
         """Take the storage back where others have held it all the while: a second copy would take more memory."""
-        if entry.codec is None:
+        if entry.codec is None and entry.weak is not None:
             entry.storage = strong_storage(entry.weak)
             self._add(0 if entry.storage is None else entry.size)
         return entry.storage is not None

@@ -10,7 +10,7 @@ import torch
 from forebay.machine.machine import Wait
 from forebay.planner import Link
 from forebay.tier.links import speed
-from forebay.torch.mover import Mover, new_storage
+from forebay.torch.storage.mover import Mover, new_storage
 
 PROBE = 2**26
 """Bytes of a copy that measures the link."""
