@@ -21,7 +21,9 @@ HALF, PIECE = LANES // 2, LANES // 4
 BASE = 0x4338000000000000
 PARTS = (16, 8, 4, 2, 1)
 KERNELS = [f"bounded.{name}" for name in ("tiles", "extremes", "encoder", "decoder", "host")]
-KERNELS += [f"dense.{name}" for name in ("model", "planes", "tiles", "top", "desk", "encoder", "decoder", "host")]
+KERNELS += [
+    f"dense.{name}" for name in ("model", "planes", "reading", "tiles", "top", "desk", "encoder", "decoder", "host")
+]
 KERNELS += ["cast_cpu", "nvcomp.cpu", "quality.host"]
 """Modules, each after those that it needs."""
 STOOD_FOR = ["bounded.rows", "dense.words"]
@@ -228,13 +230,15 @@ def reals_of(integers, like):
     return row(whole(integers).astype(like.dtype))
 
 
-def sums_before(values):
-    summed = np.cumsum(unsigned(values), dtype=np.uint32) - unsigned(values)
-    return row(summed.view(values.dtype))
+def widened(integers):
+    return row(whole(integers).astype(np.int32))
 
 
-def gathered(array, places):
-    return row(array[whole(places)])
+def _lister(lanes):
+    return lambda array, at, by: row(_part(array, at, lanes) + by)
+
+
+listed_8, listed_4 = _lister(8), _lister(4)
 
 
 def _pieces(array, at, pitch, lanes):

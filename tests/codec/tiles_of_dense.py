@@ -42,11 +42,11 @@ def copied():
             place = tiles.locate(tile, rank, extents, counts)
             tiles.gather(array, extents, place, rank, x)
             field[model.PAD : model.PAD + 4096] = x
-            tiles.scatter(above, field, extents, place, rank, known)
+            tiles.scatter(above, field, extents, place, rank, 0, known)
             gathered.append(digest(x))
         assert (known == array).all()
         for tile in range(0, np.prod(counts), 2):
-            wiped.append(tiles.wipe(extents, tiles.locate(tile, rank, extents, counts), rank, known))
+            wiped.append(tiles.wipe(extents, tiles.locate(tile, rank, extents, counts), rank, 0, known))
         yield [xxh3_64_hexdigest("".join(gathered).encode())[:8], sum(map(bool, wiped)), digest(known)]
 
 
@@ -63,7 +63,8 @@ def surrounded():
             for tile in range(np.prod(counts)):
                 coarse = np.zeros(model.COARSE, np.float32)
                 blank = tiles.surround(above, extents, tiles.locate(tile, rank, extents, counts), rank, coarse)
-                rooms += [bool(blank), digest(coarse[: (2051, 1260, 1452)[rank - 1]])]
+                lines = coarse[: (2051, 1260, 1452)[rank - 1]].reshape(-1, (2051, 36, 12)[rank - 1])
+                rooms += [bool(blank), digest(lines[:, : lines.shape[1] - (rank > 1)].copy())]
             told.append(xxh3_64_hexdigest(repr(rooms).encode())[:8])
         seen = []
         for at in sorted({0, size // 3, size - 1}):
@@ -169,7 +170,7 @@ def uppermost():
 
         def ordered(end, places, room=0, layout=layout, level=level, words=words):
             out = np.zeros(end + room, np.uint32)
-            told = decoder.reorder(words, end, layout, level, 0, 1, places.copy(), out, 4, np.zeros(128, np.int32))
+            told = decoder.reorder(words, end, layout, level, (), 1, places.copy(), out, 4, desk)
             return int(told)
 
         assert decoded(end, places) == (0, digest(known)) and ordered(end, places) == end
@@ -187,7 +188,8 @@ def uppermost():
 
 def planes():
     """Symbols of tiles, few of which are not 0 or whole groups of which are, and what is read of those cut short."""
-    planes, rows_of_warps = kernels("dense.planes"), kernels("dense.format").rows_of_warps
+    planes, reading, form = (kernels(f"dense.{name}") for name in ("planes", "reading", "format"))
+    desk = kernels("dense.desk").desk_for(np.dtype("float32"))
     numbers = np.arange(4096)
     kinds = {
         "none": numbers * 0,
@@ -197,7 +199,8 @@ def planes():
         "all": (numbers % 3 - 1) * (numbers // 64 % 2 == 0) + 1,
     }
     for rank, (kind, symbols) in product((1, 2, 3), kinds.items()):
-        begins, codes, masks = rows_of_warps(rank), np.zeros(4128, np.int32), np.zeros(160, np.int32)
+        begins, codes, masks = form.rows_of_warps(rank), np.zeros(4128, np.int32), np.zeros(128, np.int32)
+        about = (begins, form.geometry(rank, np.dtype("float32")).lists, desk)
         rows = begins.shape[1]
         given = symbols.astype(np.int32)
         given[: 4096 - 128 * rows] = 0
@@ -206,31 +209,31 @@ def planes():
             used, odd = planes.pack(given.copy(), begins, outside, words, masks, codes)
             row = [int(used), bool(odd), digest(words[:used])]
             if used:
-                row.append([int(each) for each in planes.measure(words[:used], odd, rows, masks)])
-                steps, listed = np.full(4096, 7, np.float32), np.zeros(4128, np.float32)
-                told = planes.unpack(words[: used + 1], odd, begins, masks, listed, steps)
+                row.append([int(each) for each in reading.measure(words[:used], odd, *about)])
+                desk.steps[:] = 7
+                told = reading.unpack(words[: used + 1], odd, *about)
                 assert told == (outside, used)
-                assert (steps[4096 - 128 * rows :] == given[4096 - 128 * rows :]).all()
-                cuts = [planes.measure(words[:cut], odd, rows, masks)[5] for cut in range(0, used, 1 + used // 9)]
-                cuts.append(planes.measure(words[: used - 1], odd, rows, masks)[5])
+                assert (desk.steps[4096 - 128 * rows :] == given[4096 - 128 * rows :]).all()
+                cuts = [reading.measure(words[:cut], odd, *about)[5] for cut in range(0, used, 1 + used // 9)]
+                cuts.append(reading.measure(words[: used - 1], odd, *about)[5])
                 row.append([int(cut) for cut in cuts])
                 for first in (128 * rows, 128 * rows + 1, 1 << (16 + rows // 4), ((1 << rows // 4) - 1) << 16):
                     words[0] = first
-                    row.append([int(each) for each in planes.measure(words, True, rows, masks)])
+                    row.append([int(each) for each in reading.measure(words, True, *about)])
             yield row
 
 
 def bits():
     """Put bits at each place of a word, and read them again."""
-    planes = kernels("dense.planes")
+    planes, reading = kernels("dense.planes"), kernels("dense.reading")
     for at, count in product((0, 1, 27, 28, 29, 31, 32, 60), (1, 4, 5, 32)):
         words = np.zeros(3, np.uint32)
         planes.put(words, at, np.uint32(0xFFFFFFFF >> (32 - count)), count)
         whole = int.from_bytes(words.tobytes(), "little")
         assert whole == ((1 << count) - 1) << at
         short = words[: (at + count + 31) // 32]
-        assert planes.bits_at(short, at, count) == (1 << count) - 1
-        assert planes.bits_at(np.full(3, 0xFFFFFFFF, np.uint32) ^ words, at, count) == 0
+        assert reading.bits_at(short, at, count) == (1 << count) - 1
+        assert reading.bits_at(np.full(3, 0xFFFFFFFF, np.uint32) ^ words, at, count) == 0
     for mask in (0, 1, 8, 0x10, 0x80000000, 0x00F00F00, 0x12481248):
         told = int(planes.groups_of(np.uint32(mask)))
         assert told == sum(1 << group for group in range(8) if mask >> 4 * group & 15)
@@ -238,9 +241,10 @@ def bits():
         assert planes.rows_but(whole, 4 * count) == sum(
             1 << row for row in range(4 * count) if not whole >> row // 4 & 1
         )
+        told = [group for group in range(count) if not whole >> group & 1]
         for groups in range(1 << count):
-            kept = groups & ~whole
-            assert int(planes.among(planes.without(np.uint32(groups), whole, count), whole, count)) == kept
+            left = sum((groups >> group & 1) << k for k, group in enumerate(told))
+            assert int(planes.without(np.uint32(groups), whole, count)) == left
     yield True
 
 

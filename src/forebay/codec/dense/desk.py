@@ -1,5 +1,6 @@
 """Where a thread of the CPU works on one tile."""
 
+import threading
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,12 @@ from forebay.codec.dense.format import THREADS
 from forebay.codec.dense.model import COARSE, FIELD, VALUES
 from forebay.codec.dense.words import jit
 
+CACHE_LINE = 64
+"""Bytes."""
 MOST_ROWS = 64
 """Rows of cells of a tile, at most."""
+MOST_GROUPS = 7
+"""Groups of symbols of a thread, at most."""
 MOST_WORDS = 4608
 """Words that the symbols of a tile may take, or the quanta of the uppermost grid's."""
 
@@ -34,6 +39,10 @@ class Desk(NamedTuple):
     codes: NDArray[np.int32]
     masks: NDArray[np.int32]
     """which symbols of each thread are not 0, and a row beside them"""
+    groups: NDArray[np.int32]
+    """where groups begin that have symbols other than 0, and some more"""
+    spots: NDArray[np.uint32]
+    """the points of symbols that are listed, and some more"""
     unfit: NDArray[np.uint32]
     exact: NDArray[np.int64]
     words: NDArray[np.uint32]
@@ -43,26 +52,53 @@ class Desk(NamedTuple):
     """the words of `near`"""
 
 
+class _Desks(threading.local):
+    def __init__(self) -> None:
+        self.of_types: dict[np.dtype[Any], Desk] = {}
+
+
+DESKS = _Desks()
+"""Of each thread those that it has used: to take them anew for each grid of small arrays would cost a tenth."""
+
+
 def desk_for(dtype: np.dtype[Any]) -> Desk:
-    """Take room for a tile of some type."""
-    near = np.zeros(1, dtype)
+    """Return the calling thread's room for a tile of some type, with zeros around what each tile writes."""
+    if dtype not in DESKS.of_types:
+        DESKS.of_types[dtype] = _new_desk(dtype)
+    desk = DESKS.of_types[dtype]
+    desk.field[:] = desk.coarse[:] = 0
+    return desk
+
+
+def _new_desk(dtype: np.dtype[Any]) -> Desk:
+    near = _room(1, dtype)
     return Desk(
-        x=np.zeros(VALUES, dtype),
-        coarse=np.zeros(COARSE, dtype),
-        field=np.zeros(FIELD, dtype),
-        steps=np.zeros(VALUES, dtype),
-        listed=np.zeros(VALUES + LANES, dtype),
-        spare=np.zeros(LANES, dtype),
-        symbols=np.zeros(VALUES, np.int32),
-        codes=np.zeros(VALUES + LANES, np.int32),
-        masks=np.zeros(THREADS + LANES, np.int32),
-        unfit=np.zeros((8, MOST_ROWS), np.uint32),
-        exact=np.zeros(VALUES, np.int64),
-        words=np.zeros(MOST_WORDS, np.uint32),
-        others=np.zeros(MOST_WORDS, np.uint32),
+        x=_room(VALUES, dtype),
+        coarse=_room(COARSE, dtype),
+        field=_room(FIELD, dtype),
+        steps=_room(VALUES, dtype),
+        listed=_room(VALUES + LANES, dtype),
+        spare=_room(LANES, dtype),
+        symbols=_room(VALUES, np.int32),
+        codes=_room(VALUES + LANES, np.int32),
+        masks=_room(THREADS, np.int32),
+        groups=_room(THREADS * MOST_GROUPS + LANES, np.int32),
+        spots=_room(VALUES + LANES, np.uint32),
+        unfit=_room(8 * MOST_ROWS, np.uint32).reshape(8, MOST_ROWS),
+        exact=_room(VALUES, np.int64),
+        words=_room(MOST_WORDS, np.uint32),
+        others=_room(MOST_WORDS, np.uint32),
         near=near,
         prefix=near.view(np.uint32),
     )
+
+
+def _room(count: int, dtype: Any) -> NDArray[Any]:
+    """Return zeros that begin with a line of the processor's caches: rows then lie in as few lines as can be."""
+    nbytes = count * np.dtype(dtype).itemsize
+    room = np.zeros(nbytes + CACHE_LINE, np.uint8)
+    first = -room.ctypes.data % CACHE_LINE
+    return room[first : first + nbytes].view(dtype)
 
 
 @jit

@@ -10,7 +10,7 @@ from forebay.codec.dense.desk import Desk, clear, spot_of
 from forebay.codec.dense.format import ODD, WARPS
 from forebay.codec.dense.model import EVERY, PAD, VALUES, quantise
 from forebay.codec.dense.planes import pack
-from forebay.codec.dense.tiles import exists, fresh_of, full, gather, index_of, locate, scatter, surround
+from forebay.codec.dense.tiles import ahead_of, exists, fresh_of, full, gather, index_of, locate, scatter, surround
 from forebay.codec.dense.top import gather_bricks, pack_top, quantise_top, scatter_bricks
 from forebay.codec.dense.words import absolute, below, jit, lowest_of
 
@@ -158,6 +158,7 @@ def encode_tiles(
     x, field, raw, at = desk.x, desk.field, desk.x.view(np.uint32), start
     for tile in range(tiles[0], tiles[1]):
         place = locate(tile, rank, grid, counts)
+        ahead = ahead_of(tile, rank, grid, counts, place)
         blank = surround(above, grid, place, rank, desk.coarse)
         gather(array, grid, place, rank, x)
         if own:
@@ -197,7 +198,7 @@ def encode_tiles(
             words[at] = 0
             at += 1
         if known.size:
-            scatter(above, field, grid, place, rank, known)
+            scatter(above, field, grid, place, rank, ahead, known)
             for k in range(0 if kept else outside):
                 spot = spot_of(desk.exact[k], begins)
                 known[index_of(spot, rank, place, grid)] = x[spot]

@@ -152,6 +152,9 @@ class Geometry:
     """what axes count, in the order of PAIRS: before the last cell along y and there, lower and upper rows"""
     rows: NDArray[np.int64]
     """for each warp, where its rows begin among symbols that are numbered kind by kind"""
+    lists: NDArray[np.int32]
+    """of each word of 7 bits, where the groups begin whose bits are set, counted from the first point; of each of 4,
+    how far the rows of those bits are apart from the group's first"""
 
 
 @cache
@@ -174,7 +177,19 @@ def geometry(rank: int, dtype: np.dtype[Any]) -> Geometry:
                 shares[last, half, at : at + len(axes)] = used * np.array([0, 1, 0.5, 1 / 3])[used.sum(0)]
                 at += len(axes)
     flat = (across.astype(dtype).reshape(-1), shares.astype(dtype).reshape(-1))
-    return Geometry(taps.astype(dtype), *flat, rows_of_warps(rank))
+    begins = rows_of_warps(rank)
+    ahead = begins[0] - begins[0, 0]
+    lists = [_set_bits(ahead[::4], 7, 8), _set_bits(ahead, 4, 4)]
+    return Geometry(taps.astype(dtype), *flat, begins, np.concatenate(lists))
+
+
+def _set_bits(values: NDArray[np.int64], bits: int, width: int) -> NDArray[np.int32]:
+    """Return for each word of some bits the values whose bits are set, as so many numbers."""
+    found = np.zeros((1 << bits, width), np.int32)
+    for word in range(1 << bits):
+        chosen = [value for k, value in enumerate(values[:bits]) if word >> k & 1]
+        found[word, : len(chosen)] = chosen
+    return found.reshape(-1)
 
 
 def rows_of_warps(rank: int) -> NDArray[np.int64]:

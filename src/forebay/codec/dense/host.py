@@ -1,12 +1,13 @@
 """`dense` on the CPU: the grids of an array one after the other, their tiles shared among threads."""
 
+import math
 from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.codec.bounded.format import HEADER, LANES
+from forebay.codec.bounded.format import HEADER
 from forebay.codec.bounded.host import (
     Asked,
     Room,
@@ -23,7 +24,7 @@ from forebay.codec.bounded.host import (
 from forebay.codec.compiled import read_only
 from forebay.codec.dense import decoder, encoder
 from forebay.codec.dense.desk import desk_for
-from forebay.codec.dense.format import THREADS, DenseTiling, Floor, Geometry, geometry, rows_of_warps
+from forebay.codec.dense.format import DenseTiling, Floor, Geometry, geometry
 from forebay.codec.dense.tiles import halve
 from forebay.errors import EncodingError
 
@@ -57,7 +58,7 @@ def decode(payload: NDArray[np.uint8], out: NDArray[Any], tiling: DenseTiling, t
     places, made, damaged = places_of(words, tiling), _tables(geometry(tiling.rank, out.dtype)), 0
     above, encoding = np.empty(0, out.dtype), (words, end, tiling.start // 4)
     for level in tiling.levels:
-        known = np.empty(np.prod(level.extents), out.dtype) if level.stride > 1 else out.reshape(-1)
+        known = np.empty(math.prod(level.extents), out.dtype) if level.stride > 1 else out.reshape(-1)
         about, fine = (_layout(tiling), _level(level)), out.dtype.type(step * level.fine)
         if level.first:
             call = partial(decoder.decode_tiles, *encoding, above, known, *about, made)
@@ -86,11 +87,12 @@ def canonical(payload: NDArray[np.uint8], tiling: DenseTiling) -> NDArray[np.uin
     told = (HEADER.size + 4 * tiling.tiles) // 4
     ordered[:told] = words[:told]
     places, to, each = places_of(ordered, tiling), tiling.start // 4, tiling.itemsize // 4
-    rows, masks = rows_of_warps(tiling.rank).shape[1], np.zeros(THREADS + LANES, np.int32)
+    dtype = np.dtype(f"f{tiling.itemsize}")
+    desk, made = desk_for(dtype), _tables(geometry(tiling.rank, dtype))
     for level in tiling.levels:
         if to >= 0:
-            about = (_layout(tiling), _level(level), rows if level.first else 0, each)
-            to = decoder.reorder(words, end, *about, places, ordered, to, masks)
+            about = (_layout(tiling), _level(level), made, each)
+            to = decoder.reorder(words, end, *about, places, ordered, to, desk)
     if to != end:
         raise EncodingError("the tiles of the encoding are damaged")
     return ordered.view(np.uint8)
@@ -105,14 +107,14 @@ def _level(level: Floor) -> tuple[Any, ...]:
 
 
 def _tables(made: Geometry) -> tuple[NDArray[Any], ...]:
-    return made.down, made.across, made.shares, made.rows
+    return made.down, made.across, made.shares, made.rows, made.lists
 
 
 def _grids(flat: NDArray[Any], tiling: DenseTiling) -> list[NDArray[Any]]:
     """Copy every other point along each axis, again and again; return the grids from the uppermost on."""
     grids = [flat]
     for level in tiling.levels[:0:-1]:
-        upper = np.empty(np.prod(tiling.grid(2 * level.stride)), flat.dtype)
+        upper = np.empty(math.prod(tiling.grid(2 * level.stride)), flat.dtype)
         halve(grids[-1], level.extents, tiling.rank, upper)
         grids.append(read_only(upper))
     return grids[::-1]

@@ -168,18 +168,3 @@ def quantise(x: Any, rank: int, about: Any, numbers: Any, place: Any, desk: Any)
             desk.unfit[kind, row] = unfit
             outside += unfit != 0
     return outside
-
-
-@jit
-def restore(steps: Any, rank: int, coarse: Any, about: Any, step: Any, careful: bool, field: Any) -> None:
-    """Undo what `quantise` did, into the field; `steps` has the symbols as numbers."""
-    cells = 4096 >> rank
-    for number in range((1 << rank) - 1):
-        kind = (1, 2, 4, 3, 5, 6, 7)[number] if rank == 3 else number + 1
-        for row in range(cells // LANES):
-            at = kind * cells + row * LANES
-            guess = predicted(kind, row, rank, coarse, field, about)
-            near = fused(load(steps, at), fill(step), guess)
-            if careful:
-                near = finite_of(near, step)
-            store(near, field, PAD + at)

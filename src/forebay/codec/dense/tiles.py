@@ -39,6 +39,14 @@ def locate(tile: int, rank: int, extents: Any, counts: Any) -> tuple[int, int, i
 
 
 @jit
+def ahead_of(tile: int, rank: int, extents: Any, counts: Any, place: Any) -> int:
+    """Return how far behind the first point of a tile lies the end of the first line of the next one."""
+    after = locate(tile + 1, rank, extents, counts)
+    lines = (after[0] - place[0]) * extents[1] + after[1] - place[1]
+    return int(lines * extents[2] + after[2] - place[2] + side_of(rank, 2) - 1)
+
+
+@jit
 def fresh_of(place: Any) -> int:
     """Count the points of a tile that are not of the grid above."""
     points = place[3] * place[4] * place[5]
@@ -140,21 +148,14 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
 
     Before the beginning of an axis the first counts; past an end what the last two lead to, along one axis.
     """
+    if rank == 3 and extents[2] > 2:
+        numbers, zeros = surround_quickly(above, extents, place, coarse)
+        if numbers:
+            return zeros
     n2, n1, n0 = (extents[0] + 1) // 2, (extents[1] + 1) // 2, (extents[2] + 1) // 2
     z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2 - 1
     planes, lines = (11, 11) if rank == 3 else (35 if rank == 2 else 1, 1)
-    wide = 11 if rank == 3 else 35 if rank == 2 else 2051
-    first, at = 1 if x0 < 0 else 0, 0
-    here, plane_apart = ((z0 - 1) * n1 + y0 - 1) * n0 + x0, n1 * n0
-    inside = rank == 3 and min(z0 - 1, y0 - 1, x0) >= 0 and z0 + 10 <= n2 and y0 + 10 <= n1 and x0 + 11 <= n0
-    if inside and here + 10 * (plane_apart + n0) + LANES // 2 <= above.size:
-        for plane in range(11):
-            for line in range(11):
-                old = here + line * plane_apart + plane * n0
-                prefetch(above, old + 18)  # the end of the next tile's, which are needed next
-                store(load_half(above, old), coarse, at)
-                at += 12
-        planes = 0
+    wide, at = 11 if rank == 3 else 35 if rank == 2 else 2051, 0
     for plane in range(planes):
         y = y0 + plane - 1 if rank > 1 else 0
         for line in range(lines):
@@ -163,37 +164,73 @@ def surround(above: Any, extents: Any, place: Any, rank: int, coarse: Any) -> bo
             by, apart = past(z, n2), n1 * n0
             if by == 0:
                 by, apart = past(y, n1), n0
-            if by:
-                for k in range(wide):
-                    old = begin + min(max(x0 + k, 0), n0 - 1)
-                    coarse[at + k] = onward(above[old], above[old - apart], by)
-            else:
-                if rank == 3 and n0 > 1 and begin + x0 + 17 <= above.size:
-                    coarse[at] = above[begin]
-                    store(load_half(above, begin + x0 + first), coarse, at + first)  # more than a line is written over
-                else:
-                    for k in range(wide):
-                        coarse[at + k] = above[begin + min(max(x0 + k, 0), n0 - 1)]
-                for k in range(max(0, n0 - x0), wide if n0 > 1 else 0):
-                    coarse[at + k] = onward(above[begin + n0 - 1], above[begin + n0 - 2], past(x0 + k, n0))
+            for k in range(wide):
+                old = begin + min(max(x0 + k, 0), n0 - 1)
+                coarse[at + k] = onward(above[old], above[old - apart], by) if by else above[old]
+            for k in range(max(0, n0 - x0), wide if n0 > 1 and by == 0 else 0):
+                coarse[at + k] = onward(above[begin + n0 - 1], above[begin + n0 - 2], past(x0 + k, n0))
             at += 12 if rank == 3 else 36
-    some, used = bits_of(load(coarse, 0)), 1472 if rank == 3 else 1280 if rank == 2 else 2080
-    odd = some ^ some
+    used = 1472 if rank == 3 else 1280 if rank == 2 else 2080
+    seen = bits_of(load(coarse, 0))
+    for k in range(used):
+        coarse[k] = finite(coarse[k])
     for k in range(0, used, LANES):
-        values = load(coarse, k)
-        some = some | bits_of(values)
-        odd = odd | bits_of(values - values)
-    if any_of(odd):
-        for k in range(used):
-            coarse[k] = finite(coarse[k])
-    return bool(any_of(some) == 0)
+        seen = seen | bits_of(load(coarse, k))
+    return bool(any_of(seen) == 0)
 
 
 @jit
-def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: Any) -> None:
+def surround_quickly(above: Any, extents: Any, place: Any, coarse: Any) -> tuple[bool, bool]:
+    """Do so for a volume, a line at a time, unless something is no number; tell that, and whether all points are 0."""
+    n2, n1, n0 = (extents[0] + 1) // 2, (extents[1] + 1) // 2, (extents[2] + 1) // 2
+    z0, y0, x0, apart = place[0] // 2 - 1, place[1] // 2 - 1, place[2] // 2 - 1, n1 * n0
+    first, last, at = 1 if x0 < 0 else 0, above.size - LANES // 2, 0
+    if last < 0:
+        return False, False
+    seen = bits_of(load_half(above, 0))
+    seen = seen ^ seen
+    strange = seen
+    if min(z0, y0, x0) >= 0 and z0 + 11 <= n2 and y0 + 11 <= n1 and x0 + 11 <= n0:
+        begin = (z0 * n1 + y0) * n0 + x0
+        if begin + 10 * (apart + n0) > last:
+            return False, False
+        for old_y in range(begin, begin + 11 * n0, n0):
+            for old in range(old_y, old_y + 11 * apart, apart):
+                prefetch(above, old + 18)  # the end of the next tile's, which are needed next
+                values = load_half(above, old)
+                seen, strange = seen | bits_of(values), strange | bits_of(values - values)
+                store(values, coarse, at)
+                at += 12
+        return any_of(strange) == 0, any_of(seen) == 0
+    for y in range(y0, y0 + 11):
+        begin, by_y = min(max(y, 0), n1 - 1) * n0 + x0 + first, past(y, n1)
+        for z in range(z0, z0 + 11):
+            old, by_z = begin + min(max(z, 0), n2 - 1) * apart, past(z, n2)
+            if old > last:
+                return False, False
+            prefetch(above, old + 18)  # the end of the next tile's, which are needed next
+            values = load_half(above, old)
+            if by_z or by_y:
+                change = values - load_half(above, old - (apart if by_z else n0))
+                values = values + (change if (by_z or by_y) == 1 else change + change)
+            seen, strange = seen | bits_of(values), strange | bits_of(values - values)
+            store(values, coarse, at + first)
+            if first:
+                coarse[at] = coarse[at + 1]
+            for k in range(n0 - x0, 11):
+                past_end, end = coarse[at + n0 - x0 - 1], n0 - x0
+                coarse[at + k] = (
+                    past_end if by_z or by_y else finite(onward(past_end, coarse[at + end - 2], past(x0 + k, n0)))
+                )
+            at += 12
+    return any_of(strange) == 0, any_of(seen) == 0
+
+
+@jit
+def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, ahead: int, known: Any) -> None:
     """Copy the points of a tile, old and new ones, to where they belong in their grid."""
     cells, n1, n0 = 4096 >> rank, (extents[1] + 1) // 2, (extents[2] + 1) // 2
-    z0, y0, x0, ahead = place[0] // 2, place[1] // 2, place[2] // 2, 2 * side_of(rank, 2) - 1
+    z0, y0, x0 = place[0] // 2, place[1] // 2, place[2] // 2
     if full(place):
         for row in range(cells // LANES):
             z, y, x = cell_of(row * LANES, rank)
@@ -220,7 +257,7 @@ def scatter(above: Any, field: Any, extents: Any, place: Any, rank: int, known: 
 
 
 @jit
-def wipe(extents: Any, place: Any, rank: int, known: Any) -> bool:
+def wipe(extents: Any, place: Any, rank: int, ahead: int, known: Any) -> bool:
     """Make the points of a tile zero; tell whether it did, which is for whole tiles of volumes."""
     if rank < 3 or not full(place):
         return False
@@ -228,6 +265,8 @@ def wipe(extents: Any, place: Any, rank: int, known: Any) -> bool:
     for z in range(16):
         for y in range(0, 16, 2):
             at = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            prefetch_to_write(known, at + ahead)
+            prefetch_to_write(known, at + extents[2] + ahead)
             store_halves(zeros, known, at, at + extents[2])
     return True
 

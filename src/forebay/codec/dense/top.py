@@ -12,7 +12,8 @@ from forebay.codec.bounded.format import LANES
 from forebay.codec.bounded.rows import any_of, bits_of, fill, load, low_words, store, width_of
 from forebay.codec.dense.format import MOST, THREADS
 from forebay.codec.dense.model import EVERY, VALUES
-from forebay.codec.dense.planes import coded_of, symbol_of
+from forebay.codec.dense.planes import coded_of
+from forebay.codec.dense.reading import symbol_of
 from forebay.codec.dense.tiles import side_of
 from forebay.codec.dense.words import absolute, below, chosen, fused, jit, other_than, reals_of
 
@@ -43,10 +44,15 @@ def gather_bricks(array: Any, extents: Any, place: Any, rank: int, x: Any) -> No
     for z in range(side_of(rank, 0)):
         for y in range(side_of(rank, 1)):
             slow, middle, row = min(z, place[3] - 1), min(y, place[4] - 1), row_of(z, y, rank)
-            line = ((place[0] + slow) * extents[1] + place[1] + middle) * extents[2] + place[2]
+            line = array[((place[0] + slow) * extents[1] + place[1] + middle) * extents[2] + place[2] :]
             for k in range(0, side_of(rank, 2), fast):
-                for lane in range(fast):
-                    x[row + k // fast * LANES + lane] = array[line + min(k + lane, place[5] - 1)]
+                brick = x[row + k // fast * LANES :]
+                if k + fast <= place[5]:
+                    for lane in range(fast):
+                        brick[lane] = line[k + lane]
+                else:
+                    for lane in range(fast):
+                        brick[lane] = line[min(k + lane, place[5] - 1)]
 
 
 @jit
@@ -55,11 +61,16 @@ def scatter_bricks(x: Any, extents: Any, place: Any, rank: int, known: Any) -> N
     fast = brick_of(rank)[2]
     for z in range(place[3]):
         for y in range(place[4]):
-            line = ((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2]
+            line = known[((place[0] + z) * extents[1] + place[1] + y) * extents[2] + place[2] :]
             row = row_of(z, y, rank)
             for k in range(0, place[5], fast):
-                for lane in range(min(fast, place[5] - k)):
-                    known[line + k + lane] = x[row + k // fast * LANES + lane]
+                brick = x[row + k // fast * LANES :]
+                if k + fast <= place[5]:
+                    for lane in range(fast):
+                        line[k + lane] = brick[lane]
+                else:
+                    for lane in range(place[5] - k):
+                        line[k + lane] = brick[lane]
 
 
 @jit
@@ -81,10 +92,11 @@ def quantise_top(x: Any, numbers: Any, codes: Any) -> bool:
 @jit
 def transpose(codes: Any, first: int) -> None:
     """Make rows of a warp of what are columns."""
+    square = codes[first : first + LANES * LANES]
     for row in range(LANES):
         for lane in range(row):
-            here, there = first + row * LANES + lane, first + lane * LANES + row
-            codes[here], codes[there] = codes[there], codes[here]
+            here, there = square[row * LANES + lane], square[lane * LANES + row]
+            square[row * LANES + lane], square[lane * LANES + row] = there, here
 
 
 @jit

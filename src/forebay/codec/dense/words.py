@@ -125,34 +125,36 @@ def reals_of(typing: Any, row: Any, like: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]
-def sums_before(typing: Any, row: Any) -> Any:
-    """Sum up the lanes before each."""
+def widened(typing: Any, row: Any) -> Any:
+    """Return integers of fewer bits, without signs, as some of 32."""
+    result = Row(types.int32)
 
     def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        zeros = ir.Constant(args[0].type, [0] * LANES)
-        sums = _picked(builder, zeros, args[0], list(range(LANES - 1, 2 * LANES - 1)))
-        for apart in (1, 2, 4, 8, 16):
-            sums = builder.add(sums, _picked(builder, zeros, sums, list(range(LANES - apart, 2 * LANES - apart))))
-        return sums
+        return builder.zext(args[0], context.get_value_type(result))
 
-    return row(row), make
+    return result(row), make
 
 
-@intrinsic  # type: ignore[untyped-decorator]
-def gathered(typing: Any, array: Any, row: Any) -> Any:
-    """Read the values of an array whose places the lanes of a row tell."""
-    result = Row(array.dtype)
+def _lister(lanes: int) -> Callable[..., Any]:
+    @intrinsic  # type: ignore[untyped-decorator]
+    def call(typing: Any, array: Any, at: Any, by: Any) -> Any:
+        result = Row(array.dtype, lanes)
 
-    def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        data, vector = context.make_array(array)(context, builder, args[0]).data, context.get_value_type(result)
-        places = builder.gep(data, [args[1]], source_etype=vector.element)
-        places.type = ir.VectorType(data.type, LANES)  # llvmlite takes it for one place
-        every = ir.Constant(ir.VectorType(BIT, LANES), [1] * LANES)
-        align = ir.Constant(INDEX, array.dtype.bitwidth // 8)
-        name = f"llvm.masked.gather.{result.suffix}.v{LANES}p0"
-        return called(builder, name, vector, [places, align, every, ir.Constant(vector, ir.Undefined)])
+        def make(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data, vector = context.make_array(array)(context, builder, args[0]).data, context.get_value_type(result)
+            place = builder.bitcast(builder.gep(data, [args[1]]), vector.as_pointer())
+            first = builder.insert_element(ir.Constant(vector, ir.Undefined), args[2], ir.Constant(INDEX, 0))
+            return builder.add(
+                builder.load(place, align=array.dtype.bitwidth // 8), _picked(builder, first, first, [0] * lanes)
+            )
 
-    return result(array, row), make
+        return result(array, types.intp, array.dtype), make
+
+    return call  # type: ignore[no-any-return]
+
+
+# Read so many integers, and add one to each.
+listed_8, listed_4 = _lister(8), _lister(4)
 
 
 def _places(context: Any, builder: Any, array: Any, where: Any, lanes: int) -> list[Any]:
