@@ -5,6 +5,7 @@ hundred functions of such libraries as are installed, beside regressions on the 
 takes operators of CuPy and PyTorch. Peaks are exact: other work on the machine disturbs the seconds alone.
 """
 
+import json
 import sys
 import time
 import warnings
@@ -27,6 +28,8 @@ LARGEST = {"despike": 8e5, "svd_denoise": 6.3e6, "gaussian": 3e6, "labels": 3e6}
 ON_DEVICE = 2.4e6
 """the same for all operators on a GPU"""
 STRETCH = 2.0
+GRAIN = 16
+"""what lengths are multiples of where a function takes few others"""
 
 
 class Operator(NamedTuple):
@@ -45,6 +48,7 @@ class Operator(NamedTuple):
     arg("--gpu", action="store_true", help="operators of CuPy and PyTorch"),
     arg("--seconds", type=float, default=60.0, help="that learning may take, of each"),
     arg("--jobs", type=int, default=1, help="operators at a time"),
+    arg("--keep", help="a folder of models and measured peaks, where a run goes on that was cut off"),
     arg("operators", nargs="*", metavar="OPERATOR", tiny=["numpy.sort"]),
     needs=lambda asked: ("gpu", "cupy", "torch") if asked.gpu else ("scipy",),
 )
@@ -105,37 +109,48 @@ def choose(asked: Any) -> dict[str, Operator]:
 
 def try_out(name: str, operator: Operator, asked: Any) -> dict[str, Any]:
     """Learn an operator, then measure shapes that it was not learned from."""
-    from forebay.footprint import learn
+    from forebay.footprint import learn, load
     from forebay.footprint.measure.inputs import InputLayout, InputRecipe
     from forebay.footprint.measure.process import Child, Workload
 
     library = operator.library if operator.library in ("torch", "cupy") else "numpy"
     layout, start = InputLayout.of(operator.ndim, operator.axes), time.perf_counter()
     how = {"largest": 4e4 if asked.tiny else operator.largest, "samples": 10, "seconds": asked.seconds}
-    model = learn(operator.call, ndim=operator.ndim, axes=operator.axes, library=library, **how)
-    seconds = time.perf_counter() - start
+    kept = Path(asked.keep, f"{name}.json") if asked.keep else None
+    if kept is not None and kept.exists():
+        model = load(kept, operator.call)
+    else:
+        model = learn(operator.call, ndim=operator.ndim, axes=operator.axes, library=library, **how)
+    known = {"seconds": time.perf_counter() - start, "peaks": {}}
+    if kept is not None:
+        known = json.loads(peaks.read_text()) if (peaks := kept.with_suffix(".peaks")).exists() else known
+        model.save(kept)
     largest = max(prod(sample.lengths) for sample in model.samples)
-    child = Child(Workload(operator.call, InputRecipe(layout, "float32", library)))
-    held = []
-    try:
-        child.measure(min((sample.lengths for sample in model.samples), key=prod))
-        for shape in held_out(largest, operator, RATIOS[::2] if asked.quick else RATIOS[: FEWER.get(name)]):
-            foreseen, run = model.predict(shape), child.measure(shape, timeout=600)
-            errors = {"error": foreseen.bytes / run.peak - 1, "over": foreseen.upper / run.peak - 1}
-            errors |= {f"by_{way}": peak / run.peak - 1 for way, peak in regressed(model, shape).items()}
-            times = {"seconds": run.seconds, "seconds_foreseen": foreseen.seconds}
-            held.append({"shape": shape, "ratio": prod(shape) / largest, "measured": run.peak} | errors | times)
-    finally:
-        child.close()
+    grain = GRAIN if any("multiples of" in note for note in model.notes) else 1
+    shapes = held_out(largest, operator, RATIOS[::2] if asked.quick else RATIOS[: FEWER.get(name)], grain)
+    if missing := [shape for shape in shapes if str(shape) not in known["peaks"]]:
+        child = Child(Workload(operator.call, InputRecipe(layout, "float32", library)))
+        try:
+            child.measure(min((sample.lengths for sample in model.samples), key=prod))
+            for shape in missing:
+                run = child.measure(shape, timeout=600)
+                known["peaks"][str(shape)] = run.peak, run.seconds
+                if kept is not None:
+                    peaks.write_text(json.dumps(known))
+        finally:
+            child.close()
+    held, guesses = [], regressed(model, shapes)
+    for place, shape in enumerate(shapes):
+        (peak, seconds), foreseen = known["peaks"][str(shape)], model.predict(shape)
+        errors = {"error": foreseen.bytes / peak - 1, "over": foreseen.upper / peak - 1}
+        errors |= {f"by_{way}": guessed[place] / peak - 1 for way, guessed in guesses.items()}
+        times = {"seconds": seconds, "seconds_foreseen": foreseen.seconds}
+        held.append({"shape": shape, "ratio": prod(shape) / largest, "measured": peak} | errors | times)
     terms = (model.device or model.host).coefficients
     described = " + ".join(f"{value:.2f} {term}" for term, value in terms.items() if term != "1")
     errors, over = [run["error"] for run in held], [run["over"] for run in held]
     row = {"operator": name, "terms": terms, "described": f"{described} {terms['1'] / 1e6:+.2f} MB", "held": held}
-    row |= {
-        "samples": len(model.samples),
-        "largest": largest,
-        "seconds": seconds,
-    }
+    row |= {"samples": len(model.samples), "largest": largest, "seconds": known["seconds"]}
     row["ran"] = sum(sample.seconds for sample in model.samples)
     row |= {"mape": mean(map(abs, errors)), "worst": max(errors, key=abs), "over": median(over)}
     row |= {"exceeded": sum(excess < 0 for excess in over), "of": len(held)}
@@ -145,7 +160,7 @@ def try_out(name: str, operator: Operator, asked: Any) -> dict[str, Any]:
     return row | {"share": max(1 / run["ratio"] for run in held), "versions": versions}
 
 
-def regressed(model: Any, shape: tuple[int, ...]) -> dict[str, float]:
+def regressed(model: Any, shapes: list[tuple[int, ...]]) -> dict[str, list[float]]:
     """Return what regressions foresee, of lengths and volume, that were taught the same samples; none without them."""
     try:
         from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
@@ -153,15 +168,15 @@ def regressed(model: Any, shape: tuple[int, ...]) -> dict[str, float]:
     except ModuleNotFoundError:
         return {}
     samples = [sample for sample in model.samples if not sample.strided]
-    known = np.array([(*sample.lengths, prod(sample.lengths)) for sample in samples], dtype=float)
-    peaks, asked = np.array([sample.peak for sample in samples], dtype=float), [[*shape, float(prod(shape))]]
+    known = [(*sample.lengths, prod(sample.lengths)) for sample in samples]
+    peaks, asked = [sample.peak for sample in samples], [(*shape, prod(shape)) for shape in shapes]
     forest, boosting = RandomForestRegressor(random_state=0), GradientBoostingRegressor(random_state=0)
     ways = {"forest": forest, "boosting": boosting, "ols": LinearRegression()}
-    return {name: float(way.fit(known, peaks).predict(asked)[0]) for name, way in ways.items()}
+    return {name: way.fit(known, peaks).predict(asked).tolist() for name, way in ways.items()}
 
 
-def held_out(largest: int, operator: Operator, ratios: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return shapes so many times larger, of random proportions; the same ones in every run."""
+def held_out(largest: int, operator: Operator, ratios: tuple[int, ...], grain: int = 1) -> list[tuple[int, ...]]:
+    """Return shapes so many times larger, of random proportions, in multiples of a grain: the same in every run."""
     rng = np.random.default_rng(20261115)
     growing = [axis for axis in range(operator.ndim) if axis not in operator.axes]
     shapes = []
@@ -169,7 +184,9 @@ def held_out(largest: int, operator: Operator, ratios: tuple[int, ...]) -> list[
         uneven = rng.uniform(-1, 1, operator.ndim)[growing]
         volume = ratio * largest / prod(operator.axes.values())
         sides = volume ** (1 / len(growing)) * STRETCH ** (uneven - uneven.mean())
-        lengths = operator.axes | {axis: int(np.ceil(side)) for axis, side in zip(growing, sides, strict=True)}
+        lengths = operator.axes | {
+            axis: grain * int(np.ceil(side / grain)) for axis, side in zip(growing, sides, strict=True)
+        }
         shapes.append(tuple(lengths[axis] for axis in range(operator.ndim)))
     return shapes
 

@@ -29,8 +29,8 @@ EDGES = (1, 2, 8)
 
 PIECES = range(13, 21)
 """the powers of two of elements that functions work on at a time"""
-BYTE = 0.5
-"""bytes per element that an array has at least: what grows faster than the input, and less steep, is none"""
+BYTE, BIT = 0.5, 0.1
+"""bytes per element that an array has at least, where it grows faster than the input, or as fast"""
 ELEMENT, LINE, PROCESS = 1e3, 1e5, 64e6
 """bytes per element, per line and per call that would not surprise"""
 
@@ -76,22 +76,22 @@ def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outpu
         terms.append(Term(name, _column(place), False, 1.0, LINE))
         terms.append(Term(f"{name}^{layout.free_ndim}", _power(place, layout.free_ndim), False, 2.0, ELEMENT))
     if outputs is not None:
-        terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT))
+        terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT, BIT))
     first = len(layout.axes) + len(layout.parameters)
     for number, name in enumerate(features):
         terms.append(Term(name, _column(first + number), False, 0.5, LINE))
-        terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT))
+        terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT, BIT))
     return terms
 
 
 def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
     """List the terms of one input."""
     whole = _name([names[axis] for axis in axes])
-    terms = [Term(whole, _product(axes), True, 0.0, ELEMENT)]
+    terms = [Term(whole, _product(axes), True, 0.0, ELEMENT, BIT)]
     for change in (*(-trim for trim in TRIMS), *PADS):
         if len(axes) > 1:  # for one axis the constant says the same
             name = _name([f"({names[axis]}{change:+d})" for axis in axes])
-            terms.append(Term(name, _product(axes, change), True, 7.0, ELEMENT))
+            terms.append(Term(name, _product(axes, change), True, 7.0, ELEMENT, BIT))
     for axis in axes:
         terms += _fast(axes, [axis], names)
         if len(axes) > 1:
@@ -114,6 +114,9 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
         for pair in pairs:
             name = f"min({names[pair[0]]},{names[pair[1]]})^2"
             terms.append(Term(name, _least_squared(pair), len(axes) <= 2, 2.0, ELEMENT, BYTE))
+        if len(axes) == 2:
+            name = f"max({names[axes[0]]},{names[axes[1]]})^2"
+            terms.append(Term(name, _longest_squared(axes), True, 2.0, ELEMENT, BYTE))
     return terms
 
 
@@ -122,10 +125,13 @@ def _fast(axes: list[int], padded: list[int], names: Sequence[str]) -> list[Term
     terms = []
     doubt = 4.0 if padded == axes[-1:] else 8.0  # transforms run along the last axis unless told otherwise
     for largest, mark in ((11, "fast"), (5, "fast5")):
-        for pad in (*FAST_PADS, None, *(KERNELS if len(padded) > 1 else ())):
+        pads = FAST_PADS if axes[-1] in padded else FAST_PADS[:1]
+        for pad in (*pads, None, *(KERNELS if len(padded) > 1 else ())):
             plus = "" if pad == 0 else f"+{names[padded[0]]}" if pad is None and len(padded) == 1 else f"+{pad or 'n'}"
             name = _name([f"{mark}({names[a]}{plus})" if a in padded else names[a] for a in axes])
-            terms.append(Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT))
+            terms.append(
+                Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT, BIT)
+            )
     return terms
 
 
@@ -142,16 +148,16 @@ def of_parameter(axes: list[int], names: Sequence[str], place: int, parameter: s
     terms = []
     for power in dict.fromkeys((1, 2, len(axes))):
         name = f"{whole}*{parameter}" + (f"^{power}" if power > 1 else "")
-        terms.append(Term(name, _times(volume, place, power), True, 1.0 + power, ELEMENT))
+        terms.append(Term(name, _times(volume, place, power), True, 1.0 + power, ELEMENT, BIT))
     for power in dict.fromkeys((1, len(axes))):
         name = f"{whole}/{parameter}" + (f"^{power}" if power > 1 else "")
-        terms.append(Term(name, _times(volume, place, -power), True, 4.0 + power, ELEMENT))
+        terms.append(Term(name, _times(volume, place, -power), True, 4.0 + power, ELEMENT, BIT))
     for factor in EDGES:
         name = _name([f"({names[axis]}+{factor}*{parameter})" for axis in axes])
-        terms.append(Term(name, _edged(axes, place, factor), True, 5.0, ELEMENT))
+        terms.append(Term(name, _edged(axes, place, factor), True, 5.0, ELEMENT, BIT))
     for largest, mark in ((11, "fast"), (5, "fast5")):
         name = _name([f"{mark}({names[axis]}+{parameter}-1)" for axis in axes])
-        terms.append(Term(name, _edged(axes, place, 1, largest), True, 6.0, ELEMENT))
+        terms.append(Term(name, _edged(axes, place, 1, largest), True, 6.0, ELEMENT, BIT))
     if len(axes) > 1:
         for axis in axes:
             others = [other for other in axes if other != axis]
@@ -206,6 +212,10 @@ def _ints(column: Table) -> list[int]:
 
 def _least_squared(pair: Sequence[int]) -> Callable[[Table], Table]:
     return lambda x: np.min(x[:, list(pair)], axis=1) ** 2
+
+
+def _longest_squared(axes: Sequence[int]) -> Callable[[Table], Table]:
+    return lambda x: np.max(x[:, list(axes)], axis=1) ** 2
 
 
 def _larger_face(shared: int, first: int, second: int) -> Callable[[Table], Table]:
