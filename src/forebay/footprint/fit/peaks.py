@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +31,6 @@ FLAT, FLAT_FROM = 0.8, 8
 UNFORESEEN = 0.05
 THIN = 0.3
 """what the bound of a second stage adds to itself, for each sample less that it rests on"""
-BEYOND = 8.0
-"""how far beyond a cap memory must have been seen not to grow"""
 
 
 @dataclass(frozen=True)
@@ -61,8 +58,17 @@ class Fit:
     @property
     def coefficients(self) -> dict[str, float]:
         """Bytes per element of the chosen terms."""
-        pairs = zip(self.posterior.sets[0], self.bytes, strict=True)
-        return {self.terms[index].name: float(mean) for place, (index, mean) in enumerate(pairs) if index or not place}
+        return self._named(self.posterior.sets[0], self.bytes)
+
+    @property
+    def overtaking(self) -> list[dict[str, float]]:
+        """Bytes per element of the other stages that the estimate knows of: the highest of all counts."""
+        stages = self.others.posterior
+        return (
+            []
+            if stages is None
+            else [self._named(stages.sets[row], stages.means[row]) for row in range(self.others.leading)]
+        )
 
     @property
     def misfit(self) -> float:
@@ -130,6 +136,10 @@ class Fit:
         ]
         return own[0], own[1], within + np.einsum("h,hm,hn->mn", weights, *apart)
 
+    def _named(self, indices: NDArray[np.intp], each: Array) -> dict[str, float]:
+        pairs = enumerate(zip(indices, each, strict=True))
+        return {self.terms[index].name: float(mean) for place, (index, mean) in pairs if index or not place}
+
     @cached_property
     def _used(self) -> list[int]:
         seconds = () if self.others.posterior is None else self.others.posterior.sets.flat
@@ -163,7 +173,6 @@ def fit(
         inverse.ravel()
     )  # what runs at one point have in common is no more evidence for being seen twice
     y, sizes = (np.bincount(inverse.ravel(), values) / counts for values in (peaks, volumes))
-    terms = [term for term in terms if term.cap == inf or BEYOND * term.cap <= sizes.max()]
     scales, leasts = np.array([[term.scale, term.least] for term in terms]).T
     noise = np.hypot(resolution / DEVIATIONS, relative * y)
     data = Data(np.stack([term.value(x) for term in terms], axis=1), y, noise, scales, leasts)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import comb, inf
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +26,6 @@ KERNELS = (2, 4)
 EDGES = (1, 2, 8)
 """what a window, one on each side, or a bell of four widths on each side adds to every axis, times a parameter"""
 
-
-PIECES = range(13, 21)
-"""the powers of two of elements that functions work on at a time"""
 BYTE, BIT = 0.5, 0.1
 """bytes per element that an array has at least, where it grows faster than the input, or as fast"""
 ELEMENT, LINE, PROCESS = 1e3, 1e5, 64e6
@@ -49,8 +46,6 @@ class Term:
     """bytes per element that would not surprise"""
     least: float = 0.0
     """bytes per element below which it is none: no array has less"""
-    cap: float = inf
-    """the elements at which it stops to grow"""
 
 
 def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
@@ -70,8 +65,6 @@ def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outpu
             for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
                 terms += of_parameter(growing, layout.axes, place, name)
         start += count
-    if len(layout.ndims) == 1:
-        terms += [_capped(layout.free, layout.axes, power) for power in PIECES]
     for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
         terms.append(Term(name, _column(place), False, 1.0, LINE))
         terms.append(Term(f"{name}^{layout.free_ndim}", _power(place, layout.free_ndim), False, 2.0, ELEMENT))
@@ -133,13 +126,6 @@ def _fast(axes: list[int], padded: list[int], names: Sequence[str]) -> list[Term
                 Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT, BIT)
             )
     return terms
-
-
-def _capped(axes: Sequence[int], names: Sequence[str], power: int) -> Term:
-    """Return the volume up to a number of elements: what works in pieces needs no more for more of them."""
-    volume, most = _product(list(axes)), 2.0**power
-    name = f"min({_name([names[axis] for axis in axes])}, 2^{power})"
-    return Term(name, lambda x: np.minimum(volume(x), most), False, 3.0, ELEMENT, BYTE, most)
 
 
 def of_parameter(axes: list[int], names: Sequence[str], place: int, parameter: str) -> list[Term]:
@@ -245,15 +231,14 @@ def combine(terms: Sequence[Term]) -> list[tuple[Sets, Table]]:
     Each has the constant, which is term 0, one or two leading terms, of which one is the plain volume or the output,
     and up to two smaller ones.
     """
-    return list(_combine(tuple((term.leading, term.doubt, term.cap < inf) for term in terms)))
+    return list(_combine(tuple((term.leading, term.doubt) for term in terms)))
 
 
 @lru_cache(maxsize=16)
-def _combine(terms: tuple[tuple[bool, float, bool], ...]) -> list[tuple[Sets, Table]]:
+def _combine(terms: tuple[tuple[bool, float], ...]) -> list[tuple[Sets, Table]]:
     """Do it once for all fits of one kind of function: they differ in their samples alone."""
-    leading = [i for i, (leads, _, _) in enumerate(terms) if leads]
-    small = [i for i, (leads, _, capped) in enumerate(terms) if not leads and i and not capped]
-    pieces = [i for i, (_, _, capped) in enumerate(terms) if capped]
+    leading = [i for i, (leads, _) in enumerate(terms) if leads]
+    small = [i for i, (leads, _) in enumerate(terms) if not leads and i]
     plain = [i for i in leading if terms[i][1] < 1]
     tops: list[tuple[int, ...]] = [()] + [(i,) for i in leading]
     tops += sorted({tuple(sorted((i, j))) for i in plain for j in leading if i != j})
@@ -261,7 +246,7 @@ def _combine(terms: tuple[tuple[bool, float, bool], ...]) -> list[tuple[Sets, Ta
         pairs: list[tuple[int, ...]] = []
     else:
         pairs = list(combinations(small, 2))
-    rests: list[tuple[int, ...]] = [(), *((i,) for i in (*small, *pieces)), *pairs]
+    rests: list[tuple[int, ...]] = [(), *((i,) for i in small), *pairs]
     sets = [(0, *top, *rest) for top in tops for rest in rests if len(top) + len(rest) <= 3]
     groups = []
     for count in range(1, 5):
