@@ -1,15 +1,17 @@
 """How well footprints learned from a few tiny runs foresee the peak memory of shapes 20 to 55 times larger.
 
-Takes ten to twenty minutes, half with ``--quick``, which holds out two shapes instead of four. ``--public`` takes a
-hundred functions of such libraries as are installed, beside regressions on the same samples, in an hour; ``--gpu``
-takes operators of CuPy and PyTorch. Peaks are exact: other work on the machine disturbs the seconds alone.
+Takes ten to twenty minutes; ``--public`` takes a hundred functions of other libraries, beside regressions on the same
+samples, in an hour. Peaks are exact: other work on the machine disturbs the seconds alone.
 """
 
+import json
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from math import prod
 from pathlib import Path
 from statistics import mean
@@ -23,9 +25,8 @@ RATIOS = (20, 28, 40, 55)
 FEWER = {"svd_denoise": 2}
 """shapes held out of an operator that takes minutes for the larger ones"""
 LARGEST = {"despike": 8e5, "svd_denoise": 6.3e6, "gaussian": 3e6, "labels": 3e6}
-"""elements of a sample at most, where the shapes held out would otherwise take minutes or gigabytes"""
 ON_DEVICE = 2.4e6
-"""the same for all operators on a GPU"""
+"""elements of a sample at most, where the shapes held out would otherwise take minutes or gigabytes; on a GPU of all"""
 STRETCH = 2.0
 
 
@@ -45,16 +46,15 @@ class Operator(NamedTuple):
     arg("--gpu", action="store_true", help="operators of CuPy and PyTorch"),
     arg("--seconds", type=float, default=60.0, help="that learning may take, of each"),
     arg("--jobs", type=int, default=1, help="operators at a time"),
+    arg("--keep", help="a folder of models and measured peaks, where a run goes on that was cut off"),
     arg("operators", nargs="*", metavar="OPERATOR", tiny=["numpy.sort"]),
     needs=lambda asked: ("gpu", "cupy", "torch") if asked.gpu else ("scipy",),
 )
 def main(asked: Any, report: Report) -> None:
-    from forebay.footprint import FootprintWarning
-
     operators = choose(asked)
     if unknown := set(asked.operators) - set(operators):
         raise SystemExit(f"no operator is called {', '.join(unknown)}: take some of {', '.join(operators)}")
-    warnings.simplefilter("ignore", FootprintWarning)
+    warnings.simplefilter("ignore")
     with ThreadPoolExecutor(asked.jobs) as pool:
         named = {name: operators[name] for name in asked.operators or operators}
         tried = {pool.submit(try_out, name, operator, asked): name for name, operator in named.items()}
@@ -69,9 +69,8 @@ def main(asked: Any, report: Report) -> None:
     report.facts |= {"all": summary([run for row in report.rows for run in row["held"]])}
     on_torch = [abs(run["error"]) for row in report.rows for run in row["held"] if row["operator"].startswith("torch.")]
     report.facts |= {"worst_of_torch": max(on_torch)} if on_torch else {}
-    untold = [row["exceeded"] for row in report.rows if not row["told"]]
-    report.facts |= {"functions": len(report.rows), "exceeded_untold": sum(untold)}
-    report.facts |= {"ran_at_most": max(row["ran"] for row in report.rows)}
+    report.facts |= {"exceeded_untold": sum(row["exceeded"] for row in report.rows if not row["told"])}
+    report.facts |= {"functions": len(report.rows), "ran_at_most": max(row["ran"] for row in report.rows)}
     report.say(f"in sum: {report.facts}; largest sample at most {max(row['share'] for row in report.rows):.1%}")
 
 
@@ -89,11 +88,8 @@ def choose(asked: Any) -> dict[str, Operator]:
     if asked.public:
         from tests.footprint.public import installed
 
-        cases = {name: (function, function.case) for name, function in installed().items()}
-        return {
-            name: Operator(name.partition(".")[0], function, case.ndim, case.largest, case.axes or {})
-            for name, (function, case) in cases.items()
-        }
+        calls = installed().items()
+        return {name: Operator(name.partition(".")[0], f, *f.case[:2], f.case.axes or {}) for name, f in calls}
     if asked.gpu:
         from seismic_operators_gpu import OPERATORS as ON_GPU
 
@@ -105,63 +101,65 @@ def choose(asked: Any) -> dict[str, Operator]:
 
 def try_out(name: str, operator: Operator, asked: Any) -> dict[str, Any]:
     """Learn an operator, then measure shapes that it was not learned from."""
-    from forebay.footprint import learn
+    from forebay.footprint import learn, load
     from forebay.footprint.measure.inputs import InputLayout, InputRecipe
     from forebay.footprint.measure.process import Child, Workload
 
     library = operator.library if operator.library in ("torch", "cupy") else "numpy"
     layout, start = InputLayout.of(operator.ndim, operator.axes), time.perf_counter()
     how = {"largest": 4e4 if asked.tiny else operator.largest, "samples": 10, "seconds": asked.seconds}
-    model = learn(operator.call, ndim=operator.ndim, axes=operator.axes, library=library, **how)
-    seconds = time.perf_counter() - start
+    how |= {"ndim": operator.ndim, "axes": operator.axes, "library": library}
+    kept = Path(asked.keep or tempfile.mkdtemp(), f"{name}.json")
+    model = load(kept, operator.call) if kept.exists() else learn(operator.call, **how)
+    known = {"seconds": time.perf_counter() - start, "peaks": {}}
+    known = json.loads(peaks.read_text()) if (peaks := kept.with_suffix(".peaks")).exists() else known
+    model.save(kept)
     largest = max(prod(sample.lengths) for sample in model.samples)
-    child = Child(Workload(operator.call, InputRecipe(layout, "float32", library)))
-    held = []
-    try:
-        child.measure(min((sample.lengths for sample in model.samples), key=prod))
-        for shape in held_out(largest, operator, RATIOS[::2] if asked.quick else RATIOS[: FEWER.get(name)]):
-            foreseen, run = model.predict(shape), child.measure(shape, timeout=600)
-            errors = {"error": foreseen.bytes / run.peak - 1, "over": foreseen.upper / run.peak - 1}
-            errors |= {f"by_{way}": peak / run.peak - 1 for way, peak in regressed(model, shape).items()}
-            times = {"seconds": run.seconds, "seconds_foreseen": foreseen.seconds}
-            held.append({"shape": shape, "ratio": prod(shape) / largest, "measured": run.peak} | errors | times)
-    finally:
-        child.close()
+    grain = 16 if any("multiples of 16" in note for note in model.notes) else 1
+    shapes = held_out(largest, operator, RATIOS[::2] if asked.quick else RATIOS[: FEWER.get(name)], grain)
+    if missing := [shape for shape in shapes if str(shape) not in known["peaks"]]:
+        with closing(Child(Workload(operator.call, InputRecipe(layout, "float32", library)))) as child:
+            child.measure(min((sample.lengths for sample in model.samples), key=prod))
+            for shape in missing:
+                run = child.measure(shape, timeout=600)
+                known["peaks"][str(shape)] = run.peak, run.seconds
+                peaks.write_text(json.dumps(known))
+    held, guesses = [], regressed(model, shapes)
+    for place, shape in enumerate(shapes):
+        (peak, seconds), foreseen = known["peaks"][str(shape)], model.predict(shape)
+        errors = {"error": foreseen.bytes / peak - 1, "over": foreseen.upper / peak - 1}
+        errors |= {f"by_{way}": guessed[place] / peak - 1 for way, guessed in guesses.items()}
+        errors |= {"seconds": seconds, "seconds_foreseen": foreseen.seconds}
+        held.append({"shape": shape, "ratio": prod(shape) / largest, "measured": peak} | errors)
     terms = (model.device or model.host).coefficients
     described = " + ".join(f"{value:.2f} {term}" for term, value in terms.items() if term != "1")
     errors, over = [run["error"] for run in held], [run["over"] for run in held]
     row = {"operator": name, "terms": terms, "described": f"{described} {terms['1'] / 1e6:+.2f} MB", "held": held}
-    row |= {
-        "samples": len(model.samples),
-        "largest": largest,
-        "seconds": seconds,
-    }
-    row["ran"] = sum(sample.seconds for sample in model.samples)
+    row |= {"samples": len(model.samples), "largest": largest, "seconds": known["seconds"], "of": len(held)}
+    row |= {"ran": sum(each.seconds for each in model.samples), "exceeded": sum(excess < 0 for excess in over)}
     row |= {"mape": mean(map(abs, errors)), "worst": max(errors, key=abs), "over": median(over)}
-    row |= {"exceeded": sum(excess < 0 for excess in over), "of": len(held)}
-    row["told"] = "; ".join((*model.notes, *model.doubts.notes))
-    row["warned"] = "yes" if row["told"] else "no"
-    versions = model.conditions.versions | {"gpu": model.conditions.gpu}
-    return row | {"share": max(1 / run["ratio"] for run in held), "versions": versions}
+    told = "; ".join((*model.notes, *model.doubts.notes))
+    row |= {"told": told, "warned": "yes" if told else "no"}
+    row |= {"versions": model.conditions.versions | {"gpu": model.conditions.gpu}}
+    return row | {"share": max(1 / run["ratio"] for run in held)}
 
 
-def regressed(model: Any, shape: tuple[int, ...]) -> dict[str, float]:
+def regressed(model: Any, shapes: list[tuple[int, ...]]) -> dict[str, list[float]]:
     """Return what regressions foresee, of lengths and volume, that were taught the same samples; none without them."""
     try:
         from sklearn.ensemble import GradientBoostingRegressor, RandomForestRegressor
         from sklearn.linear_model import LinearRegression
     except ModuleNotFoundError:
         return {}
-    samples = [sample for sample in model.samples if not sample.strided]
-    known = np.array([(*sample.lengths, prod(sample.lengths)) for sample in samples], dtype=float)
-    peaks, asked = np.array([sample.peak for sample in samples], dtype=float), [[*shape, float(prod(shape))]]
-    forest, boosting = RandomForestRegressor(random_state=0), GradientBoostingRegressor(random_state=0)
-    ways = {"forest": forest, "boosting": boosting, "ols": LinearRegression()}
-    return {name: float(way.fit(known, peaks).predict(asked)[0]) for name, way in ways.items()}
+    taught = {(*each.lengths, prod(each.lengths)): each.peak for each in model.samples if not each.strided}
+    asked = [(*shape, prod(shape)) for shape in shapes]
+    ways = {"forest": RandomForestRegressor(random_state=0), "boosting": GradientBoostingRegressor(random_state=0)}
+    ways |= {"ols": LinearRegression()}
+    return {name: way.fit([*taught], [*taught.values()]).predict(asked).tolist() for name, way in ways.items()}
 
 
-def held_out(largest: int, operator: Operator, ratios: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Return shapes so many times larger, of random proportions; the same ones in every run."""
+def held_out(largest: int, operator: Operator, ratios: tuple[int, ...], grain: int = 1) -> list[tuple[int, ...]]:
+    """Return shapes so many times larger, of random proportions, in multiples of a grain: the same in every run."""
     rng = np.random.default_rng(20261115)
     growing = [axis for axis in range(operator.ndim) if axis not in operator.axes]
     shapes = []
@@ -169,7 +167,9 @@ def held_out(largest: int, operator: Operator, ratios: tuple[int, ...]) -> list[
         uneven = rng.uniform(-1, 1, operator.ndim)[growing]
         volume = ratio * largest / prod(operator.axes.values())
         sides = volume ** (1 / len(growing)) * STRETCH ** (uneven - uneven.mean())
-        lengths = operator.axes | {axis: int(np.ceil(side)) for axis, side in zip(growing, sides, strict=True)}
+        lengths = operator.axes | {
+            axis: grain * int(np.ceil(side / grain)) for axis, side in zip(growing, sides, strict=True)
+        }
         shapes.append(tuple(lengths[axis] for axis in range(operator.ndim)))
     return shapes
 

@@ -1,6 +1,7 @@
 """The chart of a footprint: what was measured, what is estimated, and the bound, up to the shape that matters."""
 
 import numpy as np
+import pytest
 from tests.footprint.test_model_file import model_of
 
 
@@ -21,7 +22,7 @@ def test_samples_estimate_and_bound_lie_where_the_model_has_them():
     inside = [sample for sample in model.samples if np.prod(sample.lengths) <= chart.end]
     assert len(measured) == len(inside)
     for dot, sample in zip(measured, inside, strict=True):
-        assert np.mean([y for _, y in dot]) * unit == np.float64(sample.peak)
+        assert np.mean([y for _, y in dot]) * unit == pytest.approx(sample.peak)
     assert "at most" in subplot.tips[-1].text
 
 

@@ -116,6 +116,16 @@ def test_samples_are_a_twentieth_of_the_shape_that_matters_but_never_so_small_th
     assert (shape in pretend.shapes) == (np.prod(shape) <= 2**20)
 
 
+def test_a_sample_has_the_proportions_of_the_shape_that_matters():
+    """Whichever stage leads there leads in it: a twentieth of the elements, or so."""
+    pretend = Pretend(lambda a, b: max(24 * a * b, 90 * min(a, b) ** 2))
+    model = search(pretend, ndim=2, target=(4000, 2500), elements=5e5)
+    alike = [shape for shape in pretend.shapes if shape[0] / shape[1] == pytest.approx(1.6, rel=0.02)]
+    assert any(np.prod(shape) > 4e5 for shape in alike)
+    run, true = model.predict((4000, 2500)), 90 * 2500**2
+    assert run.bytes == pytest.approx(true, rel=0.05) and true <= run.upper
+
+
 @pytest.mark.slow
 @linux
 def test_the_bound_for_a_small_shape_that_is_asked_for_holds():

@@ -29,13 +29,19 @@ def explain(model: Footprint) -> str:
 
 
 def _terms(fit: Fit) -> list[str]:
-    rows = [f"  {value:>14,.2f} bytes x {name}" for name, value in fit.coefficients.items() if name != "1"]
-    fixed = fit.coefficients["1"]
-    rows.append(f"  {'-' if fixed < 0 else ''}{to_text(abs(fixed))} at once".rstrip())
+    rows = _bytes(fit.coefficients)
+    for stage in fit.overtaking:
+        rows += ["  or, where that is more:", *_bytes(stage)]
     others = len(fit.posterior.sets) - 1
     if others:
         rows.append(f"  ({others} other sets of terms are plausible too, and the bound covers them)")
     return rows
+
+
+def _bytes(coefficients: dict[str, float]) -> list[str]:
+    fixed = coefficients["1"]
+    rows = [f"  {value:>14,.2f} bytes x {name}" for name, value in coefficients.items() if name != "1"]
+    return [*rows, f"  {'-' if fixed < 0 else ''}{to_text(abs(fixed))} at once"]
 
 
 def _floor(model: Footprint) -> list[str]:

@@ -22,8 +22,6 @@ from forebay.footprint.measure.inputs import InputLayout, Shape
 from forebay.footprint.measure.sample import Sample
 from forebay.footprint.values import check_parameters
 
-POORLY = 25.0
-"""a misfit that is worth saying"""
 VARIED = 0.3
 """how far, in logarithms, samples must lie apart in a direction"""
 TINY = 1e-3
@@ -108,8 +106,8 @@ class Footprint:
         volume = np.array([float(self.layout.volume(lengths))])
         output = None if self.output is None else self.output(called)
         peak, bound = (float(column[0]) for column in self.main.predict(point, volume, self.risk))
-        if self.doubts.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
-            bound = max(bound, (1 + self.doubts.relative) * self._worst_ratio * float(volume[0]))
+        if self.strays.relative > NOTABLE:  # terms found in memory that strays may be luck: cover its worst ratio too
+            bound = max(bound, (1 + self.strays.relative) * self._worst_ratio * float(volume[0]))
         bound = max(bound, self._steepest(called))
         mean = max(peak, self._least(output))
         beside = None
@@ -176,16 +174,18 @@ class Footprint:
         return learn_timing([sample.called for sample in self._dense], seconds, self.layout)
 
     @cached_property
+    def strays(self) -> Doubts:
+        """How far its memory strays by itself: by the data, by chance, or down where shapes grow."""
+        resolution = self.conditions.resolution if self.place == "host" else 512
+        return find_doubts(self._dense, [sample.peak for sample in self._dense], resolution)
+
+    @cached_property
     def doubts(self) -> Doubts:
         """What the samples show that makes predictions uncertain."""
-        doubts = find_doubts(
-            self._dense,
-            [sample.peak for sample in self._dense],
-            self.conditions.resolution if self.place == "host" else 512,
-        )
+        doubts = self.strays
         notes = list(doubts.notes)
-        if self.main.misfit > POORLY and not notes:
-            notes.append("no few terms follow its memory from shape to shape; the bound is wide")
+        if not notes:
+            notes += self.main.notes
         if not self.exact:
             notes.append(
                 f"measured by {self.conditions.gauge_name}, which misses the scratch memory of libraries: a lower bound"

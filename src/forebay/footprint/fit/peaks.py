@@ -3,30 +3,34 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import inf
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.footprint.fit.regression import Posterior, regress, student_quantile
+from forebay.footprint.fit.overtaking import PLAUSIBLE, Others, Overtaking
+from forebay.footprint.fit.regression import Data, Posterior, of_constant, student_quantile
+from forebay.footprint.fit.stages import follow
 from forebay.footprint.fit.terms import Term, combine
-from forebay.footprint.fit.whole_bytes import MISFIT, prefer_whole
+from forebay.footprint.fit.whole_bytes import prefer_whole
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
 
 RELATIVE = 0.002
 """how far off, of itself, a peak may be where nothing else is known"""
-PLAUSIBLE = 4.0
-"""sets of terms within so many nats of the best take part in the bound"""
-KEPT = 48
 MARGIN = 0.01
-PER_DOUBLING = 0.005
+PER_DOUBLING = 0.0075
 """what the bound adds to itself, at once and for each doubling beyond what was sampled"""
-FEWEST = 4
+DEVIATIONS = 3
+"""standard deviations of a reading that are its resolution"""
+POORLY = 25.0
+"""a misfit that is worth saying"""
+LARGER, WIDE = 32.0, 1.5
+"""how many times larger a shape is, and a bound than the estimate, where that is worth saying"""
+FLAT, FLAT_FROM = 0.8, 8
+"""the share of the largest peak, and the resolutions, above which a constant may hide what grows"""
 UNFORESEEN = 0.05
-BEYOND, ENOUGH = 2.0, 4
-"""how far beyond a cap, and in how many samples, memory must have been seen not to grow"""
+THIN = 0.3
+"""what the bound of a second stage adds to itself, for each sample less that it rests on"""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Fit:
     """of the plausible sets of terms, best first"""
     bytes: Array
     """per element of each term of the best set"""
+    others: Others
+    """what may lead where those do not"""
     resolution: float
     relative: float
     missed: float
@@ -46,36 +52,72 @@ class Fit:
     """the largest value of every column that was sampled"""
     volume: float
     """the largest number of input elements that was sampled"""
-    used: int
-    """how many samples it rests on: the smallest are left out where they follow another rule"""
+    highest: float
+    """the largest peak of a sample"""
 
     @property
     def coefficients(self) -> dict[str, float]:
         """Bytes per element of the chosen terms."""
-        pairs = zip(self.posterior.sets[0], self.bytes, strict=True)
-        return {self.terms[index].name: float(mean) for place, (index, mean) in enumerate(pairs) if index or not place}
+        return self._named(self.posterior.sets[0], self.bytes)
+
+    @property
+    def overtaking(self) -> list[dict[str, float]]:
+        """Bytes per element of the other stages that the estimate knows of: the highest of all counts."""
+        stages = self.others.posterior
+        return (
+            []
+            if stages is None
+            else [self._named(stages.sets[row], stages.means[row]) for row in range(self.others.leading)]
+        )
 
     @property
     def misfit(self) -> float:
         """How many times larger the squared residuals are than the noise explains."""
-        return float(self.posterior.rates[0] / self.posterior.shape)
+        return float(self.posterior.rates[0] / self.posterior.shapes[0])
+
+    @property
+    def notes(self) -> list[str]:
+        """What makes it uncertain."""
+        notes = []
+        if self.misfit > POORLY:
+            notes.append("no few terms follow its memory from shape to shape; the bound is wide")
+        if self.others.leading:
+            notes.append("its stages overtake each other: which of them leads depends on the shape")
+        larger = np.array([self.largest]) * LARGER ** (1 / len(self.largest))
+        (likeliest,), (upper,) = self.predict(larger, np.array([LARGER * self.volume]), 0.01)
+        if upper > WIDE * likeliest + FLAT_FROM * self.resolution and likeliest > 0:
+            times = f"{upper / likeliest:.1f}"
+            notes.append(f"its samples leave much open: for larger shapes the bound is {times} times the estimate")
+        if self.coefficients["1"] > max(FLAT * self.highest, FLAT_FROM * self.resolution):
+            notes.append(
+                "its memory hardly grew with the samples: a stage that grows may be hidden beneath what is always there"
+            )
+        return notes
 
     def estimate(self, points: Array) -> Array:
         """Return the likeliest peak at each point."""
-        return np.asarray(np.maximum(self._columns(points)[:, self.posterior.sets[0]] @ self.bytes, 0.0))
+        columns = self._columns(points)
+        peaks = np.maximum(columns[:, self.posterior.sets[0]] @ self.bytes, 0.0)
+        if self.others.posterior is not None:
+            leading = self.others.posterior.predict(columns)[0][: self.others.leading]
+            peaks = np.maximum(peaks, leading.max(axis=0, initial=0.0))
+        return np.asarray(peaks)
 
     def predict(self, points: Array, volumes: Array, risk: float) -> tuple[Array, Array]:
         """Return the likeliest peak at each point, and what it exceeds only with some risk.
 
         The bound is the highest that any plausible set of terms says, and more beyond what was sampled.
         """
-        means, spreads = self.posterior.predict(self._columns(points))
-        wide = max(self.misfit, 1.0) ** 0.5
-        noise = np.hypot(wide * self.resolution, max(wide * self.relative, self.missed) * means)
-        highest = (means + student_quantile(1 - risk, self.posterior.freedom) * np.hypot(spreads, noise)).max(axis=0)
+        columns = self._columns(points)
+        highest = self._highest(self.posterior, columns, risk).max(axis=0)
+        if self.others.posterior is not None:
+            thin = 1 + THIN / self.others.posterior.kept.sum(axis=1, keepdims=True)
+            seconds = (thin * self._highest(self.others.posterior, columns, risk)).max(axis=0)
+            highest = np.maximum(highest, seconds)
+        highest = highest * self.others.ratio + self.others.excess
         ratios = np.maximum((points / np.maximum(self.largest, 1e-9)).max(axis=1), volumes / self.volume)
         beyond = np.log2(np.maximum(ratios, 1.0))
-        upper = np.maximum(highest, 0.0) * (1 + MARGIN + PER_DOUBLING * beyond) + 2 * self.resolution
+        upper = np.maximum(highest, 0.0) * (1 + MARGIN + PER_DOUBLING * beyond) + self.resolution
         return self.estimate(points), upper
 
     def covariance(self, points: Array, others: Array) -> tuple[Array, Array, Array]:
@@ -83,7 +125,7 @@ class Fit:
         posterior = self.posterior
         weights = posterior.weights
         first, second = self._columns(points)[:, posterior.sets], self._columns(others)[:, posterior.sets]
-        scale = posterior.rates / posterior.shape
+        scale = posterior.rates / posterior.shapes
         means = [np.einsum("mhk,hk->hm", design, posterior.means) for design in (first, second)]
         apart = [mean - weights @ mean for mean in means]
         within = np.einsum("h,h,mhk,hkl,nhl->mn", weights, scale, first, posterior.spreads, second, optimize=True)
@@ -94,9 +136,21 @@ class Fit:
         ]
         return own[0], own[1], within + np.einsum("h,hm,hn->mn", weights, *apart)
 
+    def _named(self, indices: NDArray[np.intp], each: Array) -> dict[str, float]:
+        pairs = enumerate(zip(indices, each, strict=True))
+        return {self.terms[index].name: float(mean) for place, (index, mean) in pairs if index or not place}
+
     @cached_property
     def _used(self) -> list[int]:
-        return [int(index) for index in np.unique(self.posterior.sets)]
+        seconds = () if self.others.posterior is None else self.others.posterior.sets.flat
+        return [int(index) for index in np.unique([*self.posterior.sets.flat, *seconds])]
+
+    def _highest(self, posterior: Posterior, columns: Array, risk: float) -> Array:
+        means, spreads = posterior.predict(columns)
+        wide = max(self.misfit, 1.0) ** 0.5
+        noise = np.hypot(wide * self.resolution / DEVIATIONS, wide * self.relative * means)
+        quantiles = student_quantile(1 - risk, 2 * posterior.shapes)[:, None]
+        return np.asarray((1 + self.missed) * means + quantiles * np.hypot(spreads, noise))
 
     def _columns(self, points: Array) -> Array:
         columns = np.zeros((len(points), len(self.terms)))
@@ -113,88 +167,44 @@ def fit(
     resolution: float,
     relative: float = RELATIVE,
 ) -> Fit:
-    """Choose the terms and learn their bytes.
-
-    A peak is the highest of several stages of a function, and a stage that leads at tiny shapes may not lead at others:
-    where no set of terms follows all samples, the smallest are left out while enough remain.
-    """
-    x, y = np.array(points, dtype=float), np.array(peaks, dtype=float)
-    beyond = np.array(volumes, dtype=float)[:, None] >= np.array([BEYOND * term.cap for term in terms])
-    terms = [term for term, seen in zip(terms, beyond.sum(axis=0), strict=True) if term.cap == inf or seen >= ENOUGH]
-    columns = np.stack([term.value(x) for term in terms], axis=1)
-    groups = combine(terms)
+    """Choose the terms, and the samples that they follow, and learn their bytes."""
+    x, inverse = np.unique(np.array(points, dtype=float), axis=0, return_inverse=True)
+    counts = np.bincount(
+        inverse.ravel()
+    )  # what runs at one point have in common is no more evidence for being seen twice
+    y, sizes = (np.bincount(inverse.ravel(), values) / counts for values in (peaks, volumes))
     scales, leasts = np.array([[term.scale, term.least] for term in terms]).T
-    noise = np.hypot(resolution / 2, relative * y)
-    order = np.argsort(-y, kind="stable")
-    best: tuple[Posterior, Rows, float] | None = None
-    for used in range(len(y), min(FEWEST, len(y)) - 1, -1):
-        rows, rest = order[:used], order[used:]
-        regressed = regress(columns[rows], y[rows], noise[rows], groups, scales, -2 * resolution, leasts)
-        if regressed is None:
-            continue
-        kept = regressed.best(KEPT, PLAUSIBLE)
-        missed = _missed(kept, columns[rows], y[rows], noise[rows], scales)
-        if best is None or (
-            (_misfit(kept) < _misfit(best[0]) / 4 or missed <= UNFORESEEN < best[2])
-            and _begins_later(kept, columns, y, noise, rows, rest)
-        ):
-            best = kept, rows, missed
-        if _misfit(best[0]) <= MISFIT and best[2] <= UNFORESEEN:
-            break
-    if best is None:
-        flat = _constant(y, noise)
-        best = flat, order, _missed(flat, columns, y, noise, scales)
-    posterior, rows, missed = best
-    posterior, chosen = prefer_whole(posterior, terms, PLAUSIBLE)
+    noise = np.hypot(resolution / DEVIATIONS, relative * y)
+    data = Data(np.stack([term.value(x) for term in terms], axis=1), y, noise, scales, leasts)
+    groups = combine(terms)
+    least = -2.0 * resolution
+    followed = follow(data, sizes, groups, least)
+    overtaking = Overtaking(data, sizes, groups, least)
+    posterior = of_constant(y, noise) if followed is None else overtaking.plausible(followed)
+    posterior, chosen = prefer_whole(posterior, terms, PLAUSIBLE, data, resolution)
+    missed = _missed(posterior, data)
     return Fit(
         tuple(terms),
         posterior,
         chosen,
+        overtaking.others(posterior),
         float(resolution),
         float(relative),
         missed if missed > UNFORESEEN else 0.0,
         tuple(float(value) for value in x.max(axis=0)),
         float(max(volumes)),
-        len(rows),
+        float(y.max()),
     )
 
 
-def _misfit(posterior: Posterior) -> float:
-    return float(posterior.rates[0] / posterior.shape)
-
-
-def _begins_later(posterior: Posterior, columns: Array, y: Array, noise: Array, rows: Rows, rest: Rows) -> bool:
-    """Return whether samples may be left out: another stage leads there, above these terms, and these are few.
-
-    The very smallest may lie below: libraries set up more for larger arrays than for tiny ones.
-    """
-    means = posterior.predict(columns[rest])[0][0]
-    few = np.count_nonzero(posterior.means[0]) <= len(rows) - 2
-    above = y[rest] >= means - 3 * noise[rest]
-    return bool(few and above[:-1].all() and (above.all() or len(rows) > FEWEST))
-
-
-def _missed(posterior: Posterior, columns: Array, y: Array, noise: Array, scales: Array) -> float:
+def _missed(posterior: Posterior, data: Data) -> float:
     """Return the largest relative error at a left-out sample, beyond what noise explains; tiny ones do not count."""
     chosen = posterior.sets[0][posterior.means[0] != 0]
-    design = columns[:, chosen] * scales[chosen] / noise[:, None]
+    followed = posterior.kept[0]
+    y, noise, columns = data.peaks[followed], data.noise[followed], data.columns[followed]
+    design = columns[:, chosen] * data.scales[chosen] / noise[:, None]
     inverse = np.linalg.inv(design.T @ design + np.eye(len(chosen)))
     leverage = np.clip(np.einsum("nk,kl,nl->n", design, inverse, design), 0.0, 0.99)
     errors = np.maximum(np.abs(y - posterior.predict(columns)[0][0]) - 3 * noise, 0.0) / (1 - leverage)
     large = y >= y.max() / 8
     return float((errors / np.maximum(y, 1.0))[large].max())
-
-
-def _constant(y: Array, noise: Array) -> Posterior:
-    """Take the peak as one number, with all the spread that leaves: what is left where every term would be negative."""
-    shape = 3.0 + len(y) / 2
-    rate = 2.0 + 0.5 * float((((y - y.mean()) / noise) ** 2).sum())
-    return Posterior(
-        np.zeros((1, 1), dtype=np.intp),
-        np.array([[y.mean()]]),
-        np.array([[[float(np.mean(noise**2)) / len(y)]]]),
-        np.array([rate]),
-        shape,
-        np.zeros(1),
-        np.zeros(1),
-    )

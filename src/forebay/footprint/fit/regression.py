@@ -1,12 +1,12 @@
 """Bayesian linear regression on many sets of terms at once: how well each foresees a left-out sample.
 
 Coefficients have a normal prior of the scale of their terms, the noise a known shape and a scale that is learned
-(inverse gamma), so that every prediction is a Student t and leaving one sample out has a closed form.
+(inverse gamma), so that every prediction is a Student t and leaving one sample out has a closed form. A set need not
+follow all samples: those of another stage of the function say nothing of it, and cost what a guess would.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf, lgamma, log, pi
+from dataclasses import dataclass, fields, replace
+from math import lgamma, log, pi
 from statistics import NormalDist
 
 import numpy as np
@@ -14,11 +14,32 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 Sets = NDArray[np.intp]
+Rows = NDArray[np.bool_]
 
 PRIOR_SHAPE = 3.0
 PRIOR_RATE = 2.0  # the expected scale of the noise is 1
 PENALTY = 2.0
 """what each term costs, in nats, beside its doubt"""
+ELSEWHERE = 2.0
+"""what each sample costs that a set does not follow, in nats, beside a guess between nothing and twice its peak"""
+
+BELOW = 1.5
+"""the same where it lies below the set: stages that lead lie above"""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What was measured, and what terms it may follow."""
+
+    columns: Array
+    """the value of every term (column) for every sample (row)"""
+    peaks: Array
+    noise: Array
+    """how far off each peak may be"""
+    scales: Array
+    """of every term"""
+    leasts: Array
+    """what the coefficient of every term is at least, in a set that has it"""
 
 
 @dataclass(frozen=True)
@@ -31,16 +52,13 @@ class Posterior:
     spreads: Array
     """covariance of these, in units of the noise's scale"""
     rates: Array
-    shape: float
+    shapes: Array
+    kept: Rows
+    """the samples that each follows"""
     scores: Array
     """log of how well each foresees left-out samples, less the penalty for its terms: the best is chosen by these"""
     chances: Array
     """the same without what the penalty adds where samples are few: a set that is too rich to be chosen may be true"""
-
-    @property
-    def freedom(self) -> float:
-        """Degrees of freedom of the predictions."""
-        return 2 * self.shape
 
     @property
     def weights(self) -> Array:
@@ -57,14 +75,24 @@ class Posterior:
 
     def only(self, rows: NDArray[np.bool_ | np.intp]) -> "Posterior":
         """Keep these sets, in this order."""
-        return Posterior(
-            self.sets[rows],
-            self.means[rows],
-            self.spreads[rows],
-            self.rates[rows],
-            self.shape,
-            self.scores[rows],
-            self.chances[rows],
+        return Posterior(*(getattr(self, each.name)[rows] for each in fields(self)))
+
+    def and_also(self, other: "Posterior") -> "Posterior":
+        """Put the sets of another behind these."""
+        most = max(self.sets.shape[1], other.sets.shape[1])
+        pairs = [
+            (each.name, [getattr(part._widened(most), each.name) for part in (self, other)]) for each in fields(self)
+        ]
+        return Posterior(**{name: np.concatenate(pair) for name, pair in pairs})
+
+    def _widened(self, terms: int) -> "Posterior":
+        """Fill sets up with the constant at no coefficient, so that all have as many terms."""
+        room = terms - self.sets.shape[1]
+        return replace(
+            self,
+            sets=np.pad(self.sets, ((0, 0), (0, room))),
+            means=np.pad(self.means, ((0, 0), (0, room))),
+            spreads=np.pad(self.spreads, ((0, 0), (0, room), (0, room))),
         )
 
     def predict(self, columns: Array) -> tuple[Array, Array]:
@@ -72,120 +100,81 @@ class Posterior:
         design = columns[:, self.sets].transpose(1, 0, 2)
         means = np.einsum("hmk,hk->hm", design, self.means)
         spread = np.einsum("hmk,hkl,hml->hm", design, self.spreads, design)
-        return means, np.sqrt(np.maximum(spread, 0.0) * (self.rates / self.shape)[:, None])
+        return means, np.sqrt(np.maximum(spread, 0.0) * (self.rates / self.shapes)[:, None])
 
 
-def regress(
-    columns: Array,
-    peaks: Array,
-    noise: Array,
-    groups: Sequence[tuple[Sets, Array]],
-    scales: Array,
-    least: float = -inf,
-    leasts: Array | None = None,
-) -> Posterior | None:
-    """Fit every set of terms, and leave out those in which a term would have to give memory back.
+def regress(data: Data, sets: Sets, doubts: Array, kept: Rows) -> tuple[Posterior, Array]:
+    """Fit sets of terms that are as large, each to the samples that it follows.
 
-    Parameters
-    ----------
-    columns
-        the value of every term (column) for every sample (row)
-    peaks, noise
-        what was measured, and how far off each may be
-    groups
-        the sets of terms, grouped by their number, with the doubt about each
-    scales
-        of every term
-    least
-        the constant: below it, a set is left out unless all are
-    leasts
-        what the coefficient of every term is at least, in a set that has it; 0 unless given
+    Returns the posterior, whose scores are infinitely bad where a term would have to give memory back, and how far, in
+    deviations of the noise, every sample is from what the others say.
     """
-    lowest = np.zeros(len(scales)) if leasts is None else leasts
-    parts = [_regress_group(columns, peaks, noise, sets, doubts, scales, lowest) for sets, doubts in groups]
-    # Wrong terms that grow too fast follow the samples by taking a constant off again: no function gives memory back.
-    sound = [part.only(part.means[:, 0] >= least) for part in parts]
-    kept = [part for part in sound if len(part.sets)] or [part for part in parts if len(part.sets)]
-    if not kept:
-        return None
-    most = max(part.sets.shape[1] for part in kept)
-    wide = [_widen(part, most) for part in kept]
-    return Posterior(
-        np.concatenate([part.sets for part in wide]),
-        np.concatenate([part.means for part in wide]),
-        np.concatenate([part.spreads for part in wide]),
-        np.concatenate([part.rates for part in wide]),
-        wide[0].shape,
-        np.concatenate([part.scores for part in wide]),
-        np.concatenate([part.chances for part in wide]),
-    )
-
-
-def _regress_group(
-    columns: Array, peaks: Array, noise: Array, sets: Sets, doubts: Array, scales: Array, leasts: Array
-) -> Posterior:
-    count = len(peaks)
-    scale = scales[sets]
-    design = (columns / noise[:, None])[:, sets].transpose(1, 0, 2) * scale[:, None, :]
-    target = peaks / noise
-    precision = np.einsum("hnk,hnl->hkl", design, design) + np.eye(sets.shape[1])
+    scale, counts = data.scales[sets], kept.sum(axis=1)
+    design = (data.columns / data.noise[:, None])[:, sets].transpose(1, 0, 2) * scale[:, None, :]
+    followed = design * kept[:, :, None]
+    target = data.peaks / data.noise
+    precision = followed.transpose(0, 2, 1) @ followed + np.eye(sets.shape[1])
     covariance = np.linalg.inv(precision)
-    means = np.einsum("hkl,hnl,n->hk", covariance, design, target)
+    means = np.einsum("hkl,hl->hk", covariance, followed.transpose(0, 2, 1) @ target)
     # The residual form of the evidence's rate: the plain form subtracts numbers of many digits that cancel.
     left = target - np.einsum("hnk,hk->hn", design, means)
-    rates = PRIOR_RATE + 0.5 * ((left**2).sum(1) + (means**2).sum(1))
-    shape = PRIOR_SHAPE + count / 2
-    leverage = np.clip(np.einsum("hnk,hkl,hnl->hn", design, covariance, design), 0.0, 1 - 1e-9)
+    rates = PRIOR_RATE + 0.5 * ((left**2 * kept).sum(1) + (means**2).sum(1))
+    shapes = PRIOR_SHAPE + counts / 2
+    leverage = np.clip(((followed @ covariance) * followed).sum(axis=2), 0.0, 1 - 1e-9)
     out_rates = np.maximum(rates[:, None] - 0.5 * left**2 / (1 - leverage), PRIOR_RATE)
-    foreseen = _log_student(left / (1 - leverage), out_rates / (shape - 0.5) / (1 - leverage), 2 * shape - 1).sum(1)
+    freedom = (2 * shapes - 1)[:, None]
+    foreseen = _log_student(left / (1 - leverage), 2 * out_rates / freedom / (1 - leverage), freedom)
+    guessed = guesses(data) - BELOW * (left < 0)
     terms = sets.shape[1]
-    chances = foreseen - doubts - PENALTY * (terms - 1)
+    chances = np.where(kept, foreseen, guessed).sum(1) - doubts - PENALTY * (terms - 1)
+    possible = np.all(means[:, 1:] * scale[:, 1:] >= data.leasts[sets][:, 1:], axis=1) & np.isfinite(chances)
+    chances = np.where(possible, chances, -np.inf)
     # Thousands of sets are tried on few samples: what a set gains by having almost as many terms as samples is luck.
-    scores = chances - 0.5 * terms * (terms + 1) / max(count - terms - 1, 0.5)
-    possible = np.all(means[:, 1:] * scale[:, 1:] >= leasts[sets][:, 1:], axis=1) & np.isfinite(scores)
+    scores = chances - 0.5 * terms * (terms + 1) / np.maximum(counts - terms - 1, 0.5)
     spreads = covariance * scale[:, :, None] * scale[:, None, :]
-    return Posterior(
-        sets[possible],
-        (means * scale)[possible],
-        spreads[possible],
-        rates[possible],
-        shape,
-        scores[possible],
-        chances[possible],
-    )
+    posterior = Posterior(sets, means * scale, spreads, rates, shapes, kept, scores, chances)
+    return posterior, left / (1 - leverage)
 
 
-def _widen(part: Posterior, most: int) -> Posterior:
-    """Fill sets up with the constant at no coefficient, so that all have the same number of terms."""
-    room = most - part.sets.shape[1]
-    return Posterior(
-        np.pad(part.sets, ((0, 0), (0, room))),
-        np.pad(part.means, ((0, 0), (0, room))),
-        np.pad(part.spreads, ((0, 0), (0, room), (0, room))),
-        part.rates,
-        part.shape,
-        part.scores,
-        part.chances,
-    )
+def guesses(data: Data) -> Array:
+    """Return the log of how well a guess foresees each sample."""
+    return np.asarray(-np.log(2 * np.maximum(data.peaks / data.noise, 1.0)) - ELSEWHERE)
 
 
-def _log_student(error: Array, variance: Array, freedom: float) -> Array:
-    constant = lgamma((freedom + 1) / 2) - lgamma(freedom / 2) - 0.5 * log(freedom * pi)
+def _log_student(error: Array, variance: Array, freedom: Array) -> Array:
+    values = np.unique(freedom)
+    constants = [lgamma((value + 1) / 2) - lgamma(value / 2) - 0.5 * log(value * pi) for value in values.tolist()]
+    constant = np.array(constants)[np.searchsorted(values, freedom)]
     return np.asarray(constant - 0.5 * np.log(variance) - (freedom + 1) / 2 * np.log1p(error**2 / (freedom * variance)))
 
 
-def student_quantile(probability: float, freedom: float) -> float:
+def student_quantile(probability: float, freedom: Array) -> Array:
     """Return the quantile of Student's t, by its expansion around the normal one; good for five degrees and more.
 
     Examples
     --------
-    >>> round(student_quantile(0.99, 16), 2)
-    2.58
+    >>> student_quantile(0.99, np.array([16.0])).round(2)
+    array([2.58])
     """
     z = NormalDist().inv_cdf(probability)
-    return (
+    return np.asarray(
         z
         + (z**3 + z) / (4 * freedom)
         + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
         + (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / (384 * freedom**3)
+    )
+
+
+def of_constant(peaks: Array, noise: Array) -> Posterior:
+    """Take the peak as one number, with all the spread that leaves: what is left where every term would be negative."""
+    off = (peaks - peaks.mean()) / noise
+    return Posterior(
+        np.zeros((1, 1), dtype=np.intp),
+        np.array([[peaks.mean()]]),
+        np.array([[[float(np.mean(noise**2)) / len(peaks)]]]),
+        np.array([PRIOR_RATE + 0.5 * float((off**2).sum())]),
+        np.array([PRIOR_SHAPE + len(peaks) / 2]),
+        np.ones((1, len(peaks)), dtype=np.bool_),
+        np.zeros(1),
+        np.zeros(1),
     )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import combinations
-from math import comb, inf
+from math import comb
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +26,8 @@ KERNELS = (2, 4)
 EDGES = (1, 2, 8)
 """what a window, one on each side, or a bell of four widths on each side adds to every axis, times a parameter"""
 
-
-PIECES = range(13, 21)
-"""the powers of two of elements that functions work on at a time"""
-BYTE = 0.5
-"""bytes per element that an array has at least: what grows faster than the input, and less steep, is none"""
+BYTE, BIT = 0.5, 0.1
+"""bytes per element that an array has at least, where it grows faster than the input, or as fast"""
 ELEMENT, LINE, PROCESS = 1e3, 1e5, 64e6
 """bytes per element, per line and per call that would not surprise"""
 
@@ -49,8 +46,6 @@ class Term:
     """bytes per element that would not surprise"""
     least: float = 0.0
     """bytes per element below which it is none: no array has less"""
-    cap: float = inf
-    """the elements at which it stops to grow"""
 
 
 def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outputs | None = None) -> list[Term]:
@@ -70,28 +65,26 @@ def candidates(layout: InputLayout, features: Sequence[str] = (), outputs: Outpu
             for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
                 terms += of_parameter(growing, layout.axes, place, name)
         start += count
-    if len(layout.ndims) == 1:
-        terms += [_capped(layout.free, layout.axes, power) for power in PIECES]
     for place, (name, _) in enumerate(layout.parameters, len(layout.axes)):
         terms.append(Term(name, _column(place), False, 1.0, LINE))
         terms.append(Term(f"{name}^{layout.free_ndim}", _power(place, layout.free_ndim), False, 2.0, ELEMENT))
     if outputs is not None:
-        terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT))
+        terms.append(Term("output", lambda x: _outputs(outputs, x), True, 0.5, ELEMENT, BIT))
     first = len(layout.axes) + len(layout.parameters)
     for number, name in enumerate(features):
         terms.append(Term(name, _column(first + number), False, 0.5, LINE))
-        terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT))
+        terms.append(Term(f"volume*{name}", _volume_times(layout, first + number), True, 2.0, ELEMENT, BIT))
     return terms
 
 
 def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
     """List the terms of one input."""
     whole = _name([names[axis] for axis in axes])
-    terms = [Term(whole, _product(axes), True, 0.0, ELEMENT)]
+    terms = [Term(whole, _product(axes), True, 0.0, ELEMENT, BIT)]
     for change in (*(-trim for trim in TRIMS), *PADS):
         if len(axes) > 1:  # for one axis the constant says the same
             name = _name([f"({names[axis]}{change:+d})" for axis in axes])
-            terms.append(Term(name, _product(axes, change), True, 7.0, ELEMENT))
+            terms.append(Term(name, _product(axes, change), True, 7.0, ELEMENT, BIT))
     for axis in axes:
         terms += _fast(axes, [axis], names)
         if len(axes) > 1:
@@ -114,6 +107,9 @@ def _of_input(axes: list[int], names: Sequence[str]) -> list[Term]:
         for pair in pairs:
             name = f"min({names[pair[0]]},{names[pair[1]]})^2"
             terms.append(Term(name, _least_squared(pair), len(axes) <= 2, 2.0, ELEMENT, BYTE))
+        if len(axes) == 2:
+            name = f"max({names[axes[0]]},{names[axes[1]]})^2"
+            terms.append(Term(name, _longest_squared(axes), True, 2.0, ELEMENT, BYTE))
     return terms
 
 
@@ -122,18 +118,14 @@ def _fast(axes: list[int], padded: list[int], names: Sequence[str]) -> list[Term
     terms = []
     doubt = 4.0 if padded == axes[-1:] else 8.0  # transforms run along the last axis unless told otherwise
     for largest, mark in ((11, "fast"), (5, "fast5")):
-        for pad in (*FAST_PADS, None, *(KERNELS if len(padded) > 1 else ())):
+        pads = FAST_PADS if axes[-1] in padded else FAST_PADS[:1]
+        for pad in (*pads, None, *(KERNELS if len(padded) > 1 else ())):
             plus = "" if pad == 0 else f"+{names[padded[0]]}" if pad is None and len(padded) == 1 else f"+{pad or 'n'}"
             name = _name([f"{mark}({names[a]}{plus})" if a in padded else names[a] for a in axes])
-            terms.append(Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT))
+            terms.append(
+                Term(name, _product_fast(axes, padded, pad, largest), True, doubt + (pad is None), ELEMENT, BIT)
+            )
     return terms
-
-
-def _capped(axes: Sequence[int], names: Sequence[str], power: int) -> Term:
-    """Return the volume up to a number of elements: what works in pieces needs no more for more of them."""
-    volume, most = _product(list(axes)), 2.0**power
-    name = f"min({_name([names[axis] for axis in axes])}, 2^{power})"
-    return Term(name, lambda x: np.minimum(volume(x), most), False, 3.0, ELEMENT, BYTE, most)
 
 
 def of_parameter(axes: list[int], names: Sequence[str], place: int, parameter: str) -> list[Term]:
@@ -142,16 +134,16 @@ def of_parameter(axes: list[int], names: Sequence[str], place: int, parameter: s
     terms = []
     for power in dict.fromkeys((1, 2, len(axes))):
         name = f"{whole}*{parameter}" + (f"^{power}" if power > 1 else "")
-        terms.append(Term(name, _times(volume, place, power), True, 1.0 + power, ELEMENT))
+        terms.append(Term(name, _times(volume, place, power), True, 1.0 + power, ELEMENT, BIT))
     for power in dict.fromkeys((1, len(axes))):
         name = f"{whole}/{parameter}" + (f"^{power}" if power > 1 else "")
-        terms.append(Term(name, _times(volume, place, -power), True, 4.0 + power, ELEMENT))
+        terms.append(Term(name, _times(volume, place, -power), True, 4.0 + power, ELEMENT, BIT))
     for factor in EDGES:
         name = _name([f"({names[axis]}+{factor}*{parameter})" for axis in axes])
-        terms.append(Term(name, _edged(axes, place, factor), True, 5.0, ELEMENT))
+        terms.append(Term(name, _edged(axes, place, factor), True, 5.0, ELEMENT, BIT))
     for largest, mark in ((11, "fast"), (5, "fast5")):
         name = _name([f"{mark}({names[axis]}+{parameter}-1)" for axis in axes])
-        terms.append(Term(name, _edged(axes, place, 1, largest), True, 6.0, ELEMENT))
+        terms.append(Term(name, _edged(axes, place, 1, largest), True, 6.0, ELEMENT, BIT))
     if len(axes) > 1:
         for axis in axes:
             others = [other for other in axes if other != axis]
@@ -208,6 +200,10 @@ def _least_squared(pair: Sequence[int]) -> Callable[[Table], Table]:
     return lambda x: np.min(x[:, list(pair)], axis=1) ** 2
 
 
+def _longest_squared(axes: Sequence[int]) -> Callable[[Table], Table]:
+    return lambda x: np.max(x[:, list(axes)], axis=1) ** 2
+
+
 def _larger_face(shared: int, first: int, second: int) -> Callable[[Table], Table]:
     return lambda x: x[:, shared] * np.maximum(x[:, first], x[:, second])
 
@@ -235,15 +231,14 @@ def combine(terms: Sequence[Term]) -> list[tuple[Sets, Table]]:
     Each has the constant, which is term 0, one or two leading terms, of which one is the plain volume or the output,
     and up to two smaller ones.
     """
-    return list(_combine(tuple((term.leading, term.doubt, term.cap < inf) for term in terms)))
+    return list(_combine(tuple((term.leading, term.doubt) for term in terms)))
 
 
 @lru_cache(maxsize=16)
-def _combine(terms: tuple[tuple[bool, float, bool], ...]) -> list[tuple[Sets, Table]]:
+def _combine(terms: tuple[tuple[bool, float], ...]) -> list[tuple[Sets, Table]]:
     """Do it once for all fits of one kind of function: they differ in their samples alone."""
-    leading = [i for i, (leads, _, _) in enumerate(terms) if leads]
-    small = [i for i, (leads, _, capped) in enumerate(terms) if not leads and i and not capped]
-    pieces = [i for i, (_, _, capped) in enumerate(terms) if capped]
+    leading = [i for i, (leads, _) in enumerate(terms) if leads]
+    small = [i for i, (leads, _) in enumerate(terms) if not leads and i]
     plain = [i for i in leading if terms[i][1] < 1]
     tops: list[tuple[int, ...]] = [()] + [(i,) for i in leading]
     tops += sorted({tuple(sorted((i, j))) for i in plain for j in leading if i != j})
@@ -251,7 +246,7 @@ def _combine(terms: tuple[tuple[bool, float, bool], ...]) -> list[tuple[Sets, Ta
         pairs: list[tuple[int, ...]] = []
     else:
         pairs = list(combinations(small, 2))
-    rests: list[tuple[int, ...]] = [(), *((i,) for i in (*small, *pieces)), *pairs]
+    rests: list[tuple[int, ...]] = [(), *((i,) for i in small), *pairs]
     sets = [(0, *top, *rest) for top in tops for rest in rests if len(top) + len(rest) <= 3]
     groups = []
     for count in range(1, 5):

@@ -8,10 +8,13 @@ import ctypes
 import gc
 import os
 from functools import cache
+from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
-STATUS = Path("/proc/self/status")
+STATUS, STAT = Path("/proc/self/status"), Path("/proc/self/stat")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+FEW_PROCESSORS = 8
 
 
 @cache
@@ -42,29 +45,64 @@ def trim_heap() -> None:
         return
 
 
+def _counted() -> int:
+    """Return the pages that the kernel has added to this process's count: the mark is raised by these."""
+    return int(STAT.read_text().rpartition(")")[2].split()[21])
+
+
 class ResidentGauge:
-    """The gauge of resident memory."""
+    """The gauge of resident memory.
+
+    Each processor counts so many pages before the kernel adds them to the process's: a mark may be short by a batch of
+    each. All counts are brought to nothing before a run, so that only pages of the run itself may be missing.
+    """
 
     gauge_name = "VmHWM"
     exact = True
 
     def __init__(self) -> None:
-        # Each processor counts so many pages before the kernel adds them to the process's: both counts may be short.
-        batch = max(32, 2 * (os.cpu_count() or 1))
-        self.resolution = batch * os.sysconf("SC_PAGE_SIZE")
+        self._batch = max(32, 2 * (os.cpu_count() or 1))
+        self.resolution = self._batch * PAGE
         self._before = 0
+        self._counted_before = 0
+        self._touched: list[mmap] = []
 
     def start(self) -> None:
         """Forget the peak."""
         trim_heap()
+        self._touched.clear()
+        self._settle()
         CLEAR_REFS.write_text("5")
-        self._before = read_status("VmRSS")
+        self._before, self._counted_before = read_status("VmRSS"), _counted() * PAGE
 
     def stop(self) -> int:
         """Read the new one."""
-        return max(read_status("VmHWM") - self._before, 0)
+        mark, now = read_status("VmHWM"), read_status("VmRSS")
+        if mark <= now:  # the peak has not passed, and what is there now is counted page by page
+            return max(now - self._before, 0)
+        return max(mark - self._counted_before + self.resolution // 2, now - self._before, 0)
 
     def kept(self) -> int:
         """Read what is resident without garbage."""
         trim_heap()
         return max(read_status("VmRSS") - self._before, 0)
+
+    def _settle(self) -> None:
+        """Touch pages until every processor has handed in what it counted; with many, this one alone."""
+        allowed = os.sched_getaffinity(0)
+        try:
+            for processor in sorted(allowed) if len(allowed) <= FEW_PROCESSORS else ():
+                os.sched_setaffinity(0, {processor})
+                self._hand_in()
+        finally:
+            os.sched_setaffinity(0, allowed)
+        self._hand_in()
+
+    def _hand_in(self) -> None:
+        pages = mmap(-1, 2 * self._batch * PAGE, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        self._touched.append(pages)
+        before = _counted()
+        for place in range(0, len(pages), PAGE):
+            pages[place] = 1
+            if _counted() != before:
+                break

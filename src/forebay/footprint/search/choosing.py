@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from forebay.footprint.model import Model
 from forebay.footprint.search.proposals import (
     Proposal,
+    alike,
     choose,
     gains,
     horizon,
@@ -40,6 +41,7 @@ def pool(
     proposed = [*proposals(layout, side, layout.side(most), limits.smallest, grain)]
     if limits.target is not None:
         proposed.append(Proposal(limits.target, None, parameters=usual(layout)))
+        proposed.append(alike(layout, limits.target, most, limits.smallest, grain))
     listed = [
         proposal
         for proposal in proposed

@@ -32,6 +32,8 @@ class Proposal:
     """the axis that is long for the others, where there is one"""
     even: bool = False
     """whether no axis is long or short for the others"""
+    alike: bool = False
+    """whether it has the proportions of the shape that is asked for"""
     parameters: tuple[float, ...] = ()
     """what the function is called with, by name"""
 
@@ -108,6 +110,13 @@ def proposals(layout: InputLayout, side: float, most: float, smallest: int = 1, 
         lengths = layout.fit([max(int(length) | (grain == 1), smallest) for length in shape])
         if grain == 1:
             yield Proposal(lengths, None, parameters=called)
+
+
+def alike(layout: InputLayout, target: tuple[int, ...], most: float, smallest: int, grain: int) -> Proposal:
+    """Return the largest shape of the proportions that are asked for: whichever stage leads there leads here."""
+    factor = min(AT_MOST * most / layout.volume(target), 1.0) ** (1 / layout.free_ndim)
+    lengths = layout.fit([grain * max(round(factor * n / grain), -(-smallest // grain), 1) for n in target])
+    return Proposal(lengths, None, alike=True, parameters=usual(layout))
 
 
 def horizon(layout: InputLayout, volume: float) -> Array:

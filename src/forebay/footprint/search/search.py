@@ -18,6 +18,8 @@ ATTEMPTS = ((1, 1), (2, 1), (4, 1), (8, 1), (2, 16), (8, 16))
 """the sides at which a function is tried that does not run at the first, and what lengths are multiples of there"""
 CHANNELS = (3, 4)
 """the lengths of an axis of channels that are tried then, at the last axis and at the first; and powers of two"""
+NEARLY = 2.5
+"""small samples tell little: none that is chosen is so many times smaller than the largest that could be"""
 VIEW_FROM = 6
 """where so many samples may be taken, one of them is a view"""
 
@@ -240,10 +242,10 @@ class Search:
         first = self.samples[-1]
         second = self._run(first.lengths, first.seed + 1)
         for odd in (first, second):
-            if self.model.doubts.relative and self.samples_left:
+            if self.model.strays.relative and self.samples_left:
                 self._run(odd.lengths, odd.seed)
                 without = [sample for sample in self.samples if sample is not odd]
-                if not replace(self.blank, samples=tuple(without)).doubts.relative:
+                if not replace(self.blank, samples=tuple(without)).strays.relative:
                     self.samples = without
 
     def _refine(self, side: float) -> bool:
@@ -269,11 +271,11 @@ class Search:
                 listed = [proposal for proposal in listed if proposal.stretched in needed] or listed
             elif unset:
                 listed = self._set_apart(listed, unset) or listed
-            elif even_needed or tight:  # try the model where it is least sure of itself
-                even_ones = [proposal for proposal in listed if proposal.even] if even_needed else []
-                listed, even_needed = even_ones or listed, False
-                most = max(self.layout.volume(proposal.lengths) for proposal in listed)
-                listed = [proposal for proposal in listed if self.layout.volume(proposal.lengths) >= most / 2]
+            elif even_needed:
+                alike = [proposal for proposal in listed if proposal.alike]
+                listed, even_needed = alike or [proposal for proposal in listed if proposal.even] or listed, False
+            most = max(self.layout.volume(proposal.lengths) for proposal in listed)
+            listed = [proposal for proposal in listed if self.layout.volume(proposal.lengths) >= most / NEARLY]
             chosen = pick(model, self.limits, listed, self.seconds_left, self.samples_left)
             sample = self._try(chosen.lengths, chosen.parameters)
             if sample is None:
@@ -299,6 +301,6 @@ class Search:
     def _confirm(self) -> None:
         """Run the largest shape again where runs differed: is it chance? In small ones two may have agreed by luck."""
         dropped = self.runs > len(self.samples)
-        if dropped or self.model.doubts.notes:
+        if dropped or self.model.strays.notes:
             largest = max(self.samples, key=lambda sample: sample.peak)
             self._run(largest.lengths, 0, tuple(largest.parameters.values()))
