@@ -4,7 +4,6 @@ from forebay.errors import WaveError as WaveError
 from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
 from forebay.wave.born import born as born
-from forebay.wave.born import jacobian as jacobian
 from forebay.wave.density.propagator import Density as Density
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
@@ -26,6 +25,8 @@ from forebay.wave.lsrtm import Echoes as Echoes
 from forebay.wave.lsrtm import lsrtm as lsrtm
 from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
+from forebay.wave.operators import jacobian as jacobian
+from forebay.wave.operators import modelling as modelling
 from forebay.wave.pilot import find_bound as find_bound
 from forebay.wave.pilot import picture_error as picture_error
 from forebay.wave.simulate import simulate as simulate

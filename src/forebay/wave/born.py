@@ -1,4 +1,4 @@
-"""Born modelling: how the data of a shot change where the model changes a little, and the operator that this is."""
+"""Born modelling: how the data of a shot change where the model changes a little."""
 
 from collections.abc import Sequence
 from typing import Any, overload
@@ -6,8 +6,8 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError, needs
-from forebay.wave.earth.arrays import beside, on_host
+from forebay.errors import WaveError
+from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import check_parameter, gradient
 from forebay.wave.loop import pairs, prepare
 from forebay.wave.physics import EarthModel
@@ -87,56 +87,6 @@ def born(
     hears = loop.receivers, loop.heard
     propagator.advance_scattered(waves, strength, loop.sources, loop.sent, range(loop.steps), hears)
     return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
-
-
-def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str = "velocity", **options: Any) -> Any:
-    """Return Born modelling of shots as a `scipy.sparse.linalg.LinearOperator`, whose adjoint is exact.
-
-    It takes a change of the model, and gives the data of all shots one after the other; both are flat arrays of the
-    host. So SciPy's solvers invert it, and PyLops and others compose it with operators of their own.
-
-    Parameters
-    ----------
-    shots, model, parameter
-        As for `born`.
-    **options
-        `dt`, `order` and `dtype` as for `simulate`, and for the adjoint what `forebay.reverse` takes: `budget`,
-        `codec`, ...
-
-    Examples
-    --------
-    >>> from forebay.wave import AcousticModel, Grid, ricker
-    >>> model = AcousticModel(np.full((30, 41), 2000.0), Grid((30, 41), spacing=10.0))
-    >>> shot = Shot((50, 200), [(50, 100), (50, 300)], ricker(15, 0.004, 100), dt=0.004)
-    >>> J = jacobian(shot, model, budget="8MB", dtype=np.float64)
-    >>> rng = np.random.default_rng(0)
-    >>> change, data = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
-    >>> bool(np.isclose(data @ (J @ change), (J.T @ data) @ change, rtol=1e-10))
-    True
-    """
-    try:
-        from scipy.sparse.linalg import LinearOperator
-    except ImportError as error:
-        raise WaveError(needs("an operator", "scipy", "wave")) from error
-    check_parameter(parameter)
-    listed = [shots] if isinstance(shots, Shot) else list(shots)
-    stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
-    shapes = [(shot.samples, len(shot.receivers)) for shot in listed]
-    ends = np.cumsum([samples * receivers for samples, receivers in shapes])
-    points, dtype = int(np.prod(model.grid.shape)), np.dtype(stepping.get("dtype", np.float32))
-
-    def forward(change: NDArray[Any]) -> NDArray[Any]:
-        bent = beside(change.reshape(model.grid.shape), model.velocity, dtype)  # type: ignore[attr-defined]
-        heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
-        return np.concatenate([data.ravel() for data in heard]).astype(np.float64)
-
-    def back(data: NDArray[Any]) -> NDArray[Any]:
-        owed = np.zeros(points)
-        for shot, shape, own in zip(listed, shapes, np.split(data.ravel(), ends[:-1]), strict=True):
-            owed += scattered_back(shot, model, own.reshape(shape), parameter=parameter, **stepping, **options).ravel()
-        return owed
-
-    return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
 
 
 def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> NDArray[Any]:

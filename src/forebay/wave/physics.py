@@ -120,6 +120,10 @@ class Physics(Protocol):
         """Turn wavelets per volume, a row for each step, into what a step is given."""
         return density
 
+    def impulses_transposed(self, owed: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Apply the transpose of `impulses`."""
+        return owed
+
     def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
         """Take what was heard in each step to the step's beginning."""
         return heard
@@ -147,6 +151,9 @@ class Physics(Protocol):
     def adjoint_fields(self, state: State) -> Any:
         """Return what `Adjoint.back_to` returns of the adjoint's state: all of it, or one field."""
         return state
+
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Take the adjoint back to what data owe to what sources sent in a step, and read it at each of them."""
 
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Bind a small change of the model, an array like the model's, for `advance_scattered`."""

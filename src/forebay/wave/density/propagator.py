@@ -132,6 +132,11 @@ class Density(SweepWaves):
         assert senders.back is not None
         return senders.back
 
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Take the adjoint to the end of a step, and read it at the sources without the density it carries."""
+        adjoint.back_to(step + 1)
+        self.kernels.gather(adjoint.state["p"] / self.density, adjoint.loop.sources.points, out)
+
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sums of what all steps owe to the logarithm of the stiffness, and to the density of fluxes."""
         return {name: self.zeros()["p"] for name in ("stiffness", "density")}

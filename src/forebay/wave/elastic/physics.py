@@ -12,7 +12,12 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
-from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
+from forebay.wave.elastic.impulses import (
+    half_a_step_earlier,
+    half_a_step_earlier_transposed,
+    impulses_of,
+    impulses_transposed,
+)
 from forebay.wave.elastic.layers import MEMORY, memory_of
 from forebay.wave.elastic.medium import stiffest
 from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
@@ -43,10 +48,13 @@ class Elastic(Propagator):
 
     @staticmethod
     def largest_dt(model: ElasticModel, order: int) -> float:
-        """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`."""
+        """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`.
+
+        With `max_vel` it is smaller by as much as that is above the model's largest velocity.
+        """
         slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
         worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
-        return 2 / (stiffest(model) * math.sqrt(worst))
+        return 2 / (stiffest(model) * math.sqrt(worst)) * float(model.arrays[0].max()) / model.fastest
 
     @staticmethod
     def points_per_wavelength(order: int) -> float:
@@ -72,6 +80,10 @@ class Elastic(Propagator):
     def impulses(self, density: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
         """Turn wavelets per volume, at each step, into impulses of force and volumes drawn out."""
         return impulses_of(density, kinds, self.dt)
+
+    def impulses_transposed(self, owed: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Apply the transpose of `impulses`."""
+        return impulses_transposed(owed, kinds, self.dt)
 
     def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
         """Take velocities, which are heard between the steps, to the beginning of each."""
