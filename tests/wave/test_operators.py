@@ -22,10 +22,10 @@ def test_modelling_of_every_physics_has_its_exact_transpose(kind, free_surface):
     coarse = Shot(shot.source, shot.receivers, shot.wavelet, 3.3 * shot.dt, sends=shot.sends, hears=shot.hears)
     rng, sizes = np.random.default_rng(5), np.where([sort == "pressure" for sort in shot.hears], 1e-6, 1.0)
     for own, dt in ((shot, shot.dt), (coarse, 3.3 * shot.dt / 4)):  # at the sampling of the steps, and four times it
-        F = modelling(own, model, dt=dt, dtype=np.float64)
-        wavelet, data = rng.standard_normal(F.shape[1]), rng.standard_normal((20, len(sizes))) * sizes
-        there = data.ravel() * (F @ wavelet)
-        assert there.sum() == pytest.approx((F.T @ data.ravel()) @ wavelet, abs=1e-12 * np.abs(there).sum())
+        sending = modelling(own, model, dt=dt, dtype=np.float64)
+        wavelet, data = rng.standard_normal(sending.shape[1]), rng.standard_normal((20, len(sizes))) * sizes
+        there = data.ravel() * (sending @ wavelet)
+        assert there.sum() == pytest.approx((sending.T @ data.ravel()) @ wavelet, abs=1e-12 * np.abs(there).sum())
         assert np.abs(there).sum() > 0
 
 
@@ -57,14 +57,15 @@ def test_they_compose_with_operators_of_scipy_and_pylops():
     grid = Grid((14, 16), 10.0, absorb=6)
     model = AcousticModel(np.full(grid.shape, 2000.0), grid, max_vel=2500.0)
     shot = Shot((20.0, 70.0), [(20.0, x) for x in range(0, 160, 20)], ricker(15.0, 0.002, 100), 0.002)
-    F, J = modelling(shot, model, dtype=np.float64), jacobian(shot, model, dtype=np.float64, budget="8MB")
+    sending = modelling(shot, model, dtype=np.float64)
+    scattering = jacobian(shot, model, dtype=np.float64, budget="8MB")
     smoothing = pylops.Smoothing2D([3, 3], dims=grid.shape)
-    composed = pylops.aslinearoperator(J) @ smoothing
+    composed = pylops.aslinearoperator(scattering) @ smoothing
     assert pylops.utils.dottest(composed, rtol=1e-10)
     change = np.random.default_rng(2).standard_normal(composed.shape[1])
-    assert np.allclose(composed @ change, J @ (smoothing @ change), rtol=1e-12)
-    stacked = pylops.VStack([pylops.aslinearoperator(F), 0.1 * pylops.Identity(F.shape[1])])
+    assert np.allclose(composed @ change, scattering @ (smoothing @ change), rtol=1e-12)
+    stacked = pylops.VStack([pylops.aslinearoperator(sending), 0.1 * pylops.Identity(sending.shape[1])])
     assert pylops.utils.dottest(stacked, rtol=1e-10)
     # What was sent is found from what was heard, by SciPy's solver.
-    found = lsqr(F, F @ shot.wavelet, iter_lim=100, atol=1e-10, btol=1e-10)[0]
+    found = lsqr(sending, sending @ shot.wavelet, iter_lim=100, atol=1e-10, btol=1e-10)[0]
     assert np.linalg.norm(found[:80] - shot.wavelet[:80]) < 0.05 * np.linalg.norm(shot.wavelet)

@@ -12,9 +12,12 @@ from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.model import VTIModel as VTIModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
 from forebay.wave.elastic.physics import Elastic as Elastic
+from forebay.wave.gathers import Gathers as Gathers
+from forebay.wave.gathers import gathers as gathers
 from forebay.wave.gradient import Gradient as Gradient
 from forebay.wave.gradient import gradient as gradient
 from forebay.wave.imaging import imaging_interval as imaging_interval
+from forebay.wave.imaging import inverse_scattering as inverse_scattering
 from forebay.wave.imaging import laplacian_filter as laplacian_filter
 from forebay.wave.imaging import normalise as normalise
 from forebay.wave.invert import Inversion as Inversion

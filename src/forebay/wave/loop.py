@@ -46,7 +46,7 @@ class Loop:
         density = self.finer(columns.astype(np.float64)) / self.propagator.model.grid.cell
         return self.kernels.put(self.propagator.impulses(density, self.shot.sends))
 
-    def impulses_transposed(self, arrived: Any) -> NDArray[np.float64]:
+    def impulses_transposed(self, arrived: Any) -> NDArray[Any]:
         """Return a column for each source of what they are owed at the shot's sampling: the transpose of `impulses`."""
         owed = self.propagator.impulses_transposed(self.kernels.get(arrived).astype(np.float64), self.shot.sends)
         return self.finer.transpose(owed) / self.propagator.model.grid.cell

@@ -25,7 +25,8 @@ def modelling(shots: Shot | Sequence[Shot], model: EarthModel, **stepping: Any) 
     """Return modelling of shots as a `scipy.sparse.linalg.LinearOperator` of their wavelets, whose adjoint is exact.
 
     It takes the wavelets of all shots one after the other, each of its `wavelet`'s shape, and gives their data
-    likewise; both are flat arrays of the host. The transpose sends data back from the receivers, and hears them at the sources.
+    likewise; both are flat arrays of the host. The transpose sends data back from the receivers, and hears them at the
+    sources.
 
     Parameters
     ----------
