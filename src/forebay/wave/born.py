@@ -1,6 +1,6 @@
 """Born modelling: how the data of a shot change where the model changes a little."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.gradient import check_parameter, gradient
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import pairs, prepare
-from forebay.wave.physics import EarthModel
+from forebay.wave.physics import NOT_SCATTERED, EarthModel, Physics, physics_of
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
 
@@ -60,9 +61,10 @@ def born(
     shot, model, dt, order, dtype
         As for `simulate`.
     change
-        Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory.
+        Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory. Of an
+        elastic model such arrays by name, some or all of "vp", "vs" and "rho".
     parameter
-        Which of the two it is.
+        Which of the two it is, of an acoustic model.
 
     Examples
     --------
@@ -79,8 +81,7 @@ def born(
     check_parameter(parameter)
     shots, models = pairs(shot, model)
     for own in models:
-        if tuple(change.shape) != own.grid.shape:
-            raise WaveError(f"a change of shape {tuple(change.shape)} of a model of shape {own.grid.shape}")
+        _check_change(change, own)
     loop = prepare(shot, model, dt, order, dtype)
     propagator, waves = loop.propagator, (loop.propagator.zeros(), loop.propagator.zeros())
     strength = propagator.scatterers(change, parameter)
@@ -89,7 +90,26 @@ def born(
     return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
 
 
-def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> NDArray[Any]:
-    """Apply the exact transpose of `born` to data of a shot: an array of the host; options are those of `gradient`."""
+def _check_change(change: Any, model: EarthModel) -> None:
+    """Refuse a change that is not of a model, and models whose waves are not scattered."""
+    if physics_of(model).scatterers is Physics.scatterers:
+        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel or an ElasticModel")
+    names, named = names_of(model), isinstance(change, Mapping)
+    if named != (len(names) > 1) or (named and not (change and set(change) <= set(names))):
+        told = f"names {', '.join(map(repr, change))}" if named else f"type {type(change).__name__}"
+        asked = f"arrays by name, of {', '.join(map(repr, names))}" if len(names) > 1 else "an array of its shape"
+        raise WaveError(f"a change of {told} for waves in {type(model).__name__}: give {asked}")
+    for values in change.values() if named else [change]:
+        if tuple(values.shape) != model.grid.shape:
+            raise WaveError(f"a change of shape {tuple(values.shape)} of a model of shape {model.grid.shape}")
+
+
+def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> dict[str, NDArray[Any]]:
+    """Apply the exact transpose of `born` to data of a shot; options are those of `gradient`.
+
+    Return arrays of the host, by the names of the model's.
+    """
     asked = shot.with_data(np.zeros(data.shape))
-    return on_host(gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient)
+    found = gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient
+    by_name = found if isinstance(found, dict) else {names_of(model)[0]: found}
+    return {name: on_host(values) for name, values in by_name.items()}

@@ -14,6 +14,7 @@ from forebay.errors import WaveError, needs
 from forebay.wave.born import born, scattered_back
 from forebay.wave.earth.arrays import beside
 from forebay.wave.gradient import check_parameter
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import Adjoint, Loop, prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
@@ -88,8 +89,9 @@ def _sent_back(loop: Loop, data: NDArray[Any]) -> NDArray[Any]:
 def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str = "velocity", **options: Any) -> Any:
     """Return Born modelling of shots as a `scipy.sparse.linalg.LinearOperator`, whose adjoint is exact.
 
-    It takes a change of the model, and gives the data of all shots one after the other; both are flat arrays of the
-    host. So SciPy's solvers invert it, and PyLops and others compose it with operators of their own.
+    It takes a change of the model, of an elastic one those of vp, vs and rho one after the other, and gives the data of
+    all shots likewise; both are flat arrays of the host. So SciPy's solvers invert it, and PyLops and others compose it
+    with operators of their own.
 
     Parameters
     ----------
@@ -113,21 +115,26 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     check_parameter(parameter)
     listed = [shots] if isinstance(shots, Shot) else list(shots)
     stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
-    shapes = [(shot.samples, len(shot.receivers)) for shot in listed]
-    points, dtype = int(np.prod(model.grid.shape)), np.dtype(stepping.get("dtype", np.float32))
+    heard = [(shot.samples, len(shot.receivers)) for shot in listed]
+    names, dtype = names_of(model), np.dtype(stepping.get("dtype", np.float32))
+    shapes = [model.grid.shape] * len(names)
 
-    def forward(change: NDArray[Any]) -> NDArray[Any]:
-        bent = beside(change.reshape(model.grid.shape), model.velocity, dtype)  # type: ignore[attr-defined]
-        heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
-        return joined(heard)
+    def forward(change: Flat) -> Flat:
+        bent = {
+            name: beside(own, getattr(model, name), dtype)
+            for name, own in zip(names, parted(change, shapes), strict=True)
+        }
+        told = bent if len(names) > 1 else bent[names[0]]
+        return joined([born(shot, model, told, parameter=parameter, **stepping) for shot in listed])
 
-    def back(data: NDArray[Any]) -> NDArray[Any]:
-        owed = np.zeros(points)
-        for shot, own in zip(listed, parted(data, shapes), strict=True):
-            owed += scattered_back(shot, model, own, parameter=parameter, **stepping, **options).ravel()
+    def back(data: Flat) -> Flat:
+        owed = np.zeros(sum(map(math.prod, shapes)))
+        for shot, own in zip(listed, parted(data, heard), strict=True):
+            found = scattered_back(shot, model, own, parameter=parameter, **stepping, **options)
+            owed += joined([found[name] for name in names])
         return owed
 
-    return operator(forward, back, (sum(map(math.prod, shapes)), points))
+    return operator(forward, back, (sum(map(math.prod, heard)), sum(map(math.prod, shapes))))
 
 
 def operator(forward: Callable[[Flat], Flat], back: Callable[[Flat], Flat], shape: tuple[int, int]) -> Any:

@@ -157,7 +157,7 @@ class Physics(Protocol):
 
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Bind a small change of the model, an array like the model's, for `advance_scattered`."""
-        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel")
+        raise WaveError(NOT_SCATTERED)
 
     def advance_scattered(
         self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any

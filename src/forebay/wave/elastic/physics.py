@@ -93,6 +93,16 @@ class Elastic(Propagator):
         """Apply the transpose of `at_steps`."""
         return half_a_step_earlier_transposed(data, kinds)
 
+    def scatterers(self, change: Any, parameter: str) -> Any:
+        """Bind a change of "vp", "vs" and "rho", by name; those that are left out do not change."""
+        return gradient.scatterers(self, change)
+
+    def advance_scattered(
+        self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> tuple[State, State]:
+        """Advance a wave and what it scatters, of which pressures are heard before each step and velocities in it."""
+        return gradient.advance_scattered(self, waves, strength, (senders, sent), steps, hears)
+
     def image_sums(self, names: Sequence[str]) -> Images:
         """Make images and their illuminations, in which nothing is seen yet."""
         return images.image_sums(self, names)
