@@ -17,6 +17,7 @@ from forebay.wave import (
     born,
     gradient,
     jacobian,
+    largest_dt,
     lsrtm,
     ricker,
     simulate,
@@ -142,7 +143,7 @@ ROCKS = {"2-D": ((17, 20), False), "2-D free surface": ((17, 20), True), "3-D fr
 def test_that_of_elastic_waves_is_the_derivative_of_modelling(name, changed):
     shape, free_surface = ROCKS[name]
     model = moved_rock(random_rock(shape, free_surface=free_surface), {}, 0.0)  # some of it fluid
-    shot = mixed_shot(model, samples=220)
+    shot = mixed_shot(model, samples=int(0.5 / (0.9 * largest_dt(model))))
     shot = replace(shot, wavelet=smooth_pulses(shot))
     rng, options = np.random.default_rng(5), {"dt": 0.8 * shot.dt, "dtype": np.float64}
     change = {own: rng.standard_normal(shape) * (model.vs > 0) for own in changed}  # what is fluid stays it
@@ -162,14 +163,15 @@ def test_that_of_elastic_waves_is_the_derivative_of_modelling(name, changed):
 def test_the_gradient_of_elastic_waves_applies_its_exact_transpose(name):
     shape, free_surface = ROCKS[name]
     model = random_rock(shape, free_surface=free_surface)
-    shot = mixed_shot(model, samples=220)
+    shot = mixed_shot(model, samples=int(0.5 / (0.9 * largest_dt(model))))
     derivative = jacobian(
         replace(shot, wavelet=smooth_pulses(shot)), model, dt=0.8 * shot.dt, budget="64MB", dtype=np.float64
     )
     rng, points = np.random.default_rng(6), int(np.prod(shape))
-    assert derivative.shape == (220 * len(shot.receivers), 3 * points)
+    assert derivative.shape == (shot.samples * len(shot.receivers), 3 * points)
     data = (
-        rng.standard_normal((220, len(shot.receivers))) * np.where([own == "pressure" for own in shot.hears], 1e-6, 1.0)
+        rng.standard_normal((shot.samples, len(shot.receivers)))
+        * np.where([own == "pressure" for own in shot.hears], 1e-6, 1.0)
     ).ravel()
     for number in range(3):  # of each array alone
         change = np.zeros((3, points))

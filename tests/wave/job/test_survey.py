@@ -477,6 +477,24 @@ def test_elastic_shots_are_jobs_too_and_find_the_strongest_layer(tmp_path, image
         assert abs(found - boundary) <= 3  # of the 25 of a wavelength
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["density", "vti"])
+def test_shots_of_other_kinds_are_jobs_too_and_find_the_strongest_layer(tmp_path, kind):
+    for name, value in {"e.npy": 0.05, "d.npy": 0.05}.items():  # waves are faster, and reflectors where they were
+        np.save(tmp_path / name, value * np.linspace(0, 1, 120)[:, None] + np.zeros((120, 240)))
+    files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind == "vti" else ""
+    text = ELASTIC.replace('image = "IMAGE"', "zero_phase = true").replace(
+        'kind = "elastic"', f'kind = "{kind}"\n{files}'
+    )
+    survey = run_job(parse(text.replace("HEARS", ""), tmp_path))
+    assert not survey.failed
+    velocity = survey.workspace.fields("true")["velocity"]
+    for columns in (slice(60, 90), slice(150, 180)):
+        boundary = np.diff(velocity[60:80, columns.start + 15]).argmax() + 60
+        found = survey.image[60:85, columns].mean(axis=1).argmax() + 60
+        assert abs(found - boundary) <= 3
+
+
 class TestOnDask:
     """The same on a cluster: in this process, which is quick, and in processes of its own."""
 

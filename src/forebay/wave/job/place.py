@@ -16,7 +16,7 @@ from forebay.units import Budget, to_text
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
 
-GPU_ORDERS = {"acoustic": 8, "elastic": 8}
+GPU_ORDERS = {"acoustic": 8, "density": 8, "vti": 8, "elastic": 8}
 """The physics that have kernels on a GPU, and the highest order of each."""
 NEEDS = {"zarr": ("zarr", "wave")}
 """The library of a format, and the extra that brings it."""
