@@ -49,7 +49,8 @@ class Loop:
     def impulses_transposed(self, arrived: Any) -> NDArray[Any]:
         """Return a column for each source of what they are owed at the shot's sampling: the transpose of `impulses`."""
         owed = self.propagator.impulses_transposed(self.kernels.get(arrived).astype(np.float64), self.shot.sends)
-        return self.finer.transpose(owed) / self.propagator.model.grid.cell
+        per_volume: NDArray[Any] = self.finer.transpose(owed) / self.propagator.model.grid.cell
+        return per_volume
 
     def forward(self, state: State, start: int, stop: int, replay: bool = False) -> State:
         """Advance several steps; what the receivers hear is kept the first time only, and where the loop listens."""

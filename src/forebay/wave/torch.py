@@ -124,7 +124,7 @@ def _model(tensors: Mapping[str, Tensor], grid: Grid, max_vel: float | None) -> 
     """Return a model of the values that tensors have now."""
     values = {name: tensor.detach() for name, tensor in tensors.items()}
     arrays = {name: own if own.is_cuda else own.numpy() for name, own in values.items()}
-    return MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)  # type: ignore[call-arg]
+    return MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)
 
 
 def _beside(data: Any, velocity: Tensor) -> Tensor:
