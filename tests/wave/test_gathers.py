@@ -1,5 +1,6 @@
 """Gathers are flat where the velocity is right, and bend as rays say where it is not; they add up to the image."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -108,3 +109,5 @@ def test_distances_that_tell_nothing_are_refused(distances):
         gathers(shots, model, distances)
     with pytest.raises(WaveError, match="no shots"):
         gathers([], model, [0.0, 100.0])
+    with pytest.raises(WaveError, match="one without data"):
+        gathers([shots[0], replace(shots[1], data=None)], model, [0.0, 100.0])

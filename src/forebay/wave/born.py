@@ -100,8 +100,8 @@ def _check_change(change: Any, model: EarthModel) -> None:
         asked = f"arrays by name, of {', '.join(map(repr, names))}" if len(names) > 1 else "an array of its shape"
         raise WaveError(f"a change of {told} for waves in {type(model).__name__}: give {asked}")
     for values in change.values() if named else [change]:
-        if tuple(values.shape) != model.grid.shape:
-            raise WaveError(f"a change of shape {tuple(values.shape)} of a model of shape {model.grid.shape}")
+        if tuple(np.shape(values)) != model.grid.shape:
+            raise WaveError(f"a change of shape {tuple(np.shape(values))} of a model of shape {model.grid.shape}")
 
 
 def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> dict[str, NDArray[Any]]:

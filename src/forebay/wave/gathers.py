@@ -43,7 +43,7 @@ class Gathers:
         return returned(even, self.images)
 
 
-def gathers(shots: Sequence[Shot], model: EarthModel, distances: Sequence[float], **options: Any) -> Gathers:
+def gathers(shots: Shot | Sequence[Shot], model: EarthModel, distances: Sequence[float], **options: Any) -> Gathers:
     """Migrate shots one after the other, and sort their images by the distance of each point from the source.
 
     Parameters
@@ -76,10 +76,11 @@ def gathers(shots: Sequence[Shot], model: EarthModel, distances: Sequence[float]
     places = np.asarray(distances, np.float64)
     if places.ndim != 1 or len(places) < 2 or not (np.all(np.diff(places) > 0) and np.isfinite(places).all()):
         raise WaveError(f"distances={distances!r}: give two or more, in metres, each above the one before")
-    if not shots:
-        raise WaveError("no shots: give those whose images are to be gathered")
+    listed = [shots] if isinstance(shots, Shot) else list(shots)
+    if not listed or any(shot.data is None for shot in listed):
+        raise WaveError("no shots, or one without data: add what its receivers heard with shot.with_data(...)")
     images, lights, like = None, None, None
-    for shot in shots:
+    for shot in listed:
         migration = migrate(shot, model, **options)
         image, light = computable(migration.image, "an image"), computable(migration.illumination, "an image")
         if images is None or lights is None:

@@ -22,7 +22,9 @@ from forebay.wave.survey.shot import Shot
 Flat = NDArray[np.float64]
 
 
-def modelling(shots: Shot | Sequence[Shot], model: EarthModel, **stepping: Any) -> Any:
+def modelling(
+    shots: Shot | Sequence[Shot], model: EarthModel, *, dt: float | None = None, order: int = 8, dtype: Any = np.float32
+) -> Any:
     """Return modelling of shots as a `scipy.sparse.linalg.LinearOperator` of their wavelets, whose adjoint is exact.
 
     It takes the wavelets of all shots one after the other, each of its `wavelet`'s shape, and gives their data
@@ -34,8 +36,8 @@ def modelling(shots: Shot | Sequence[Shot], model: EarthModel, **stepping: Any) 
     shots, model
         As for `simulate`, of any physics. Steps in time are those that the shots' own wavelets ask for, whose band
         others should not leave.
-    **stepping
-        `dt`, `order` and `dtype` as for `simulate`.
+    dt, order, dtype
+        As for `simulate`.
 
     Examples
     --------
@@ -51,13 +53,12 @@ def modelling(shots: Shot | Sequence[Shot], model: EarthModel, **stepping: Any) 
     True
     """
     listed = [shots] if isinstance(shots, Shot) else list(shots)
-    options = {"dt": None, "order": 8, "dtype": np.float32} | stepping
     sent, heard = [shot.wavelet.shape for shot in listed], [(shot.samples, len(shot.receivers)) for shot in listed]
 
     def forward(wavelets: Flat) -> Flat:
         return joined(
             [
-                _sending(prepare(shot, model, **options), own)
+                _sending(prepare(shot, model, dt, order, dtype), own)
                 for shot, own in zip(listed, parted(wavelets, sent), strict=True)
             ]
         )
@@ -65,7 +66,7 @@ def modelling(shots: Shot | Sequence[Shot], model: EarthModel, **stepping: Any) 
     def back(data: Flat) -> Flat:
         return joined(
             [
-                _sent_back(prepare(shot, model, **options, listens=False), own)
+                _sent_back(prepare(shot, model, dt, order, dtype, listens=False), own)
                 for shot, own in zip(listed, parted(data, heard), strict=True)
             ]
         )

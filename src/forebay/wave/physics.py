@@ -154,6 +154,7 @@ class Physics(Protocol):
 
     def arrive(self, adjoint: Any, step: int, out: Any) -> None:
         """Take the adjoint back to what data owe to what sources sent in a step, and read it at each of them."""
+        raise WaveError("waves of this kind do not tell what their sources are owed: give their physics `arrive`")
 
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Bind a small change of the model, an array like the model's, for `advance_scattered`."""
