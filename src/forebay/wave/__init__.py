@@ -12,7 +12,7 @@ from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.model import VTIModel as VTIModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
 from forebay.wave.elastic.physics import Elastic as Elastic
-from forebay.wave.gathers import Gathers as Gathers
+from forebay.wave.gathers import ImageGathers as ImageGathers
 from forebay.wave.gathers import gathers as gathers
 from forebay.wave.gradient import Gradient as Gradient
 from forebay.wave.gradient import gradient as gradient

@@ -23,7 +23,7 @@ from forebay.wave.survey.shot import Shot
 
 
 @dataclass(frozen=True, eq=False)
-class Gathers:
+class ImageGathers:
     """Images of shots by the distance from their sources; arrays are where the model's are, of the same library."""
 
     images: Any
@@ -43,7 +43,9 @@ class Gathers:
         return returned(even, self.images)
 
 
-def gathers(shots: Shot | Sequence[Shot], model: EarthModel, distances: Sequence[float], **options: Any) -> Gathers:
+def gathers(
+    shots: Shot | Sequence[Shot], model: EarthModel, distances: Sequence[float], **options: Any
+) -> ImageGathers:
     """Migrate shots one after the other, and sort their images by the distance of each point from the source.
 
     Parameters
@@ -90,7 +92,7 @@ def gathers(shots: Shot | Sequence[Shot], model: EarthModel, distances: Sequence
             weight = computable(beside(share, image), "weights")
             images[number] += weight * image
             lights[number] += weight * light
-    return Gathers(returned(images, like), returned(lights, like), places, model.grid)
+    return ImageGathers(returned(images, like), returned(lights, like), places, model.grid)
 
 
 def shares(shot: Shot, grid: Grid, distances: NDArray[np.float64]) -> NDArray[np.float64]:
