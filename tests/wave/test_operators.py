@@ -7,7 +7,7 @@ from tests.wave.elastic_setups import mixed_shot, random_rock
 from tests.wave.setups import random_model, random_positions, random_shot
 from tests.wave.vti_setups import random_shale
 
-from forebay.wave import AcousticModel, Grid, Shot, jacobian, modelling, ricker
+from forebay.wave import AcousticModel, Grid, Shot, WaveError, jacobian, modelling, ricker
 
 MODELS = {"acoustic": random_model, "variable density": random_fluid, "VTI": random_shale, "elastic": random_rock}
 
@@ -47,6 +47,12 @@ def test_shots_follow_one_another():
     assert np.array_equal(both @ wavelets, np.concatenate([one @ wavelets[:30], two @ wavelets[30:]]))
     data = both @ wavelets
     assert np.array_equal(both.T @ data, np.concatenate([one.T @ data[:150], two.T @ data[150:]]))
+
+
+def test_an_operator_of_no_shots_is_refused():
+    for operator in (modelling, jacobian):
+        with pytest.raises(WaveError, match="no shots"):
+            operator([], random_model((17, 20)))
 
 
 @pytest.mark.slow

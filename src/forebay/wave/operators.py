@@ -52,7 +52,7 @@ def modelling(
     >>> bool(np.isclose(data @ (F @ wavelet), (F.T @ data) @ wavelet, rtol=1e-10))
     True
     """
-    listed = [shots] if isinstance(shots, Shot) else list(shots)
+    listed = _listed(shots)
     sent, heard = [shot.wavelet.shape for shot in listed], [(shot.samples, len(shot.receivers)) for shot in listed]
 
     def forward(wavelets: Flat) -> Flat:
@@ -114,7 +114,7 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     True
     """
     check_parameter(parameter)
-    listed = [shots] if isinstance(shots, Shot) else list(shots)
+    listed = _listed(shots)
     stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
     heard = [(shot.samples, len(shot.receivers)) for shot in listed]
     names, dtype = names_of(model), np.dtype(stepping.get("dtype", np.float32))
@@ -136,6 +136,14 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
         return owed
 
     return operator(forward, back, (sum(map(math.prod, heard)), sum(map(math.prod, shapes))))
+
+
+def _listed(shots: Shot | Sequence[Shot]) -> list[Shot]:
+    """Return shots, be it one or several; refuse none."""
+    listed = [shots] if isinstance(shots, Shot) else list(shots)
+    if not listed:
+        raise WaveError("no shots: give those that an operator is of")
+    return listed
 
 
 def operator(forward: Callable[[Flat], Flat], back: Callable[[Flat], Flat], shape: tuple[int, int]) -> Any:
