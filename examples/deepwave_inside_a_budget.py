@@ -2,7 +2,7 @@
 
 `heard_inside` takes `deepwave.scalar`, `deepwave.elastic` and its other propagators as they are. Run as a script, it
 differentiates a shot of either with Deepwave's own memory and inside a budget, each in a process of its own, and tells
-how far the gradients are apart and what either process took at most.
+whether the data are the same, how far the gradients are apart, and what either process took beside what was there.
 
 usage: python examples/deepwave_inside_a_budget.py (Linux)
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 
 import deepwave
 import torch
+from deepwave.discretisation import cfl_condition_n
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from forebay.torch import checkpointed
@@ -25,6 +26,10 @@ BUDGETS = {"scalar": "6MB", "elastic": "40MB"}
 
 def heard_inside(budget, propagator, models, amplitudes, segments, **options):
     """Return what receivers hear, by Deepwave's names: autograd goes back through it inside the budget."""
+    spacing, dt, max_vel = (options[name] for name in ("grid_spacing", "dt", "max_vel"))
+    spacing = [spacing] * models[0].ndim if isinstance(spacing, float) else spacing
+    if cfl_condition_n(spacing, dt, max_vel, courant_number=options.get("courant_number"))[1] > 1:
+        raise ValueError(f"dt={dt}: Deepwave would resample each segment by itself; take a dt below its CFL limit")
 
     def run(state, sent, *models):
         return propagator(*models, initial_state=state, **sent, **options)
@@ -58,7 +63,7 @@ def shot(kind, points, steps):
 
 
 def differentiated(kind, points, steps, segments, budget):
-    """Return the gradients of half the squared data, and the bytes that they took beside what was there before."""
+    """Return data, the gradients of half their squares, and the bytes that both took beside what was there before."""
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)  # what waves send ahead of them, which would take ten times as long
     results = []
@@ -68,11 +73,12 @@ def differentiated(kind, points, steps, segments, budget):
         Path("/proc/self/clear_refs").write_text("5")  # what was taken at most is what is taken now
         before = taken("VmRSS")
         if budget is None:
-            heard = propagator(*models, **amplitudes, **options).receivers
+            heard = dict(propagator(*models, **amplitudes, **options).receivers)
         else:
             heard = heard_inside(budget, propagator, models, amplitudes, count, **options)
         sum(0.5 * data.square().sum() for data in heard.values()).backward()
-        results = [model.grad.numpy() for model in models], taken("VmHWM") - before
+        bytes_taken, data = taken("VmHWM") - before, {name: values.detach().numpy() for name, values in heard.items()}
+        results = data, [model.grad.numpy() for model in models], bytes_taken
     return results
 
 
@@ -82,16 +88,18 @@ def taken(which):
 
 
 def beside(kind, points=200, steps=800, segments=80):
-    """Return how far both gradients are apart, relative to the largest value, and the bytes that each of both took."""
+    """Return data of both ways, how far gradients are apart relative to the largest value, and the bytes each took."""
     with multiprocessing.get_context("spawn").Pool(1, maxtasksperchild=1) as processes:
         ways = [(kind, points, steps, segments, budget) for budget in (None, BUDGETS[kind])]
         own, within = processes.starmap(differentiated, ways, 1)
-    apart = max(abs(a - b).max() / abs(b).max() for a, b in zip(within[0], own[0], strict=True))
-    return float(apart), own[1], within[1]
+    apart = max(abs(a - b).max() / abs(b).max() for a, b in zip(within[1], own[1], strict=True))
+    return (own[0], within[0]), float(apart), own[2], within[2]
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for kind in ("scalar", "elastic"):
-        apart, own, within = beside(kind)
-        print(f"{kind}: {to_text(own)} by itself, {to_text(within)} inside the budget, gradients {apart:.1e} apart")
+        data, apart, own, within = beside(kind)
+        same = all((data[0][name] == data[1][name]).all() for name in data[0])
+        print(f"{kind}: {to_text(own)} by itself, {to_text(within)} inside the budget")
+        print(f"  {'the same' if same else 'other'} data, gradients {apart:.1e} apart")

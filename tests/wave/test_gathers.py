@@ -6,7 +6,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from forebay.wave import AcousticModel, Grid, Shot, WaveError, gathers, migrate, ricker, simulate
+from forebay.wave import AcousticModel, Grid, Shot, WaveError, gathers, laplacian_filter, migrate, ricker, simulate
 from forebay.wave.gathers import shares
 
 GRID, ROW, SPEED, DT = Grid((81, 201), 10.0, absorb=20), 50, 2000.0, 0.002
@@ -70,6 +70,22 @@ def test_a_gather_is_flat_at_the_true_velocity_and_bends_as_rays_say_at_others(s
         assert found[-1] - found[0] == pytest.approx(bend, rel=0.15) and abs(bend) > 1.5 * GRID.spacing[0]
 
 
+@pytest.mark.slow
+def test_shade_above_a_sharp_step_is_taken_from_each_distance():
+    grid, dt = Grid((91, 121), 10.0, absorb=20), 0.002
+    speed = np.full(grid.shape, 2000.0)
+    speed[60:] = 3000.0
+    uniform = AcousticModel(np.full(grid.shape, 2000.0), grid, max_vel=3000.0)
+    stepped = AcousticModel(speed, grid, max_vel=3000.0)
+    shot = Shot((20.0, 600.0), [(20.0, x) for x in range(0, 1201, 10)], ricker(15.0, dt, 550), dt)
+    shot = shot.with_data(simulate(shot, stepped) - simulate(shot, uniform))
+    found = gathers(shot, stepped, [0.0, 100.0, 200.0, 300.0], zero_phase=True, budget="256MB").clean()
+    for number, image in enumerate(found):
+        lit = [60 + sign * 10 * number for sign in (-1, 1)]  # the columns at this distance
+        peak = np.abs(image[55:65, lit]).max()
+        assert np.abs(image[25:50]).max() < 0.5 * peak
+
+
 def small():
     grid = Grid((20, 30), 10.0, absorb=8)
     model = AcousticModel(np.full(grid.shape, 2000.0), grid)
@@ -88,6 +104,8 @@ def test_gathers_add_up_to_the_image():
     assert found.images.shape == (4, 20, 30) and found.images.dtype == image.dtype
     assert np.allclose(found.images.sum(axis=0), image, atol=1e-5 * np.abs(image).max())
     assert np.allclose(found.illuminations.sum(axis=0), light, atol=1e-5 * light.max())
+    filtered = laplacian_filter(image, model.grid) / 2
+    assert np.allclose(found.scattered.sum(axis=0), filtered, atol=1e-5 * np.abs(filtered).max())
 
 
 def test_a_point_belongs_to_the_distances_beside_it():

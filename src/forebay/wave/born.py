@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError
-from forebay.wave.earth.arrays import on_host
+from forebay.wave.earth.arrays import computable, on_host
 from forebay.wave.gradient import check_parameter, gradient
 from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import pairs, prepare
@@ -64,7 +64,7 @@ def born(
         Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory. Of an
         elastic model such arrays by name, some or all of "vp", "vs" and "rho".
     parameter
-        Which of the two it is, of an acoustic model.
+        Which of the two it is, of an acoustic model; others have "velocity" alone.
 
     Examples
     --------
@@ -78,9 +78,9 @@ def born(
     >>> bool(abs(both[1] - both[0] - echo).max() < 0.02 * abs(echo).max())
     True
     """
-    check_parameter(parameter)
     shots, models = pairs(shot, model)
     for own in models:
+        check_scattering(own, parameter)
         _check_change(change, own)
     loop = prepare(shot, model, dt, order, dtype)
     propagator, waves = loop.propagator, (loop.propagator.zeros(), loop.propagator.zeros())
@@ -90,10 +90,21 @@ def born(
     return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
 
 
-def _check_change(change: Any, model: EarthModel) -> None:
-    """Refuse a change that is not of a model, and models whose waves are not scattered."""
+def check_scattering(model: EarthModel, parameter: str) -> None:
+    """Refuse models whose waves are not scattered, and parameters that theirs are not."""
+    check_parameter(parameter)
     if physics_of(model).scatterers is Physics.scatterers:
         raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel or an ElasticModel")
+    names = names_of(model)
+    if parameter != "velocity" and len(names) > 1:
+        raise WaveError(
+            f"parameter={parameter!r} of waves in {type(model).__name__}, whose changes are of {', '.join(names)}: "
+            "leave it out"
+        )
+
+
+def _check_change(change: Any, model: EarthModel) -> None:
+    """Refuse a change that is not of a model, in its memory, of real and finite numbers."""
     names, named = names_of(model), isinstance(change, Mapping)
     if named != (len(names) > 1) or (named and not (change and set(change) <= set(names))):
         told = f"names {', '.join(map(repr, change))}" if named else f"type {type(change).__name__}"
@@ -102,6 +113,18 @@ def _check_change(change: Any, model: EarthModel) -> None:
     for values in change.values() if named else [change]:
         if tuple(np.shape(values)) != model.grid.shape:
             raise WaveError(f"a change of shape {tuple(np.shape(values))} of a model of shape {model.grid.shape}")
+        _check_numbers(values, getattr(model, names[0]))
+
+
+def _check_numbers(values: Any, like: Any) -> None:
+    """Refuse numbers that are not real, not finite, or in another memory than the model's."""
+    change, own = computable(values, "a change"), computable(like)
+    if isinstance(change, np.ndarray) != isinstance(own, np.ndarray):
+        raise WaveError(f"a change in another memory than the model, an array of {type(own).__module__}: bring it there")
+    if change.dtype.kind not in "fiu":
+        raise WaveError(f"a change of type {change.dtype}: give real numbers")
+    if not bool((abs(change) < np.inf).all()):
+        raise WaveError("a change holds values that are not finite: give numbers")
 
 
 def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> dict[str, NDArray[Any]]:

@@ -3,7 +3,7 @@
 A shot sees a reflector at many angles, one for each distance of the reflector's point from the source, and other shots
 see the same point from elsewhere. So images of single shots, sorted by that distance instead of added up, show at each
 point of the surface the same ground from all sides: where the velocity is right, at one depth; where it is too low, at
-depths that get smaller with the distance, and where it is too high, larger. They cost what the image costs.
+depths that get smaller with the distance, and where it is too high, larger. Shots go one by one, each at the price of its image.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import beside, computable, returned
 from forebay.wave.earth.grid import Grid
-from forebay.wave.imaging import inverse_scattering
+from forebay.wave.imaging import laplacian_filter, normalise
 from forebay.wave.migrate import migrate
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
@@ -30,16 +30,17 @@ class ImageGathers:
     """first along distances, then as the model; their sum is the image of all shots within the last distance"""
     illuminations: Any
     """likewise"""
+    scattered: Any
+    """likewise, of the images after half a negative Laplacian, which is taken before they are shared out"""
     distances: NDArray[np.float64]
     """metres along the surface from a source"""
     grid: Grid
 
     def clean(self) -> Any:
         """Return the gathers of the inverse-scattering condition, each distance divided by its own light."""
-        images, lights = computable(self.images, "images"), computable(self.illuminations, "illuminations")
-        even = images.copy()
-        for number in range(len(even)):
-            even[number] = inverse_scattering(images[number], lights[number], self.grid)
+        even = computable(self.scattered, "images").copy()
+        for number, light in enumerate(computable(self.illuminations, "illuminations")):
+            even[number] = normalise(even[number], light)
         return returned(even, self.images)
 
 
@@ -81,18 +82,23 @@ def gathers(
     listed = [shots] if isinstance(shots, Shot) else list(shots)
     if not listed or any(shot.data is None for shot in listed):
         raise WaveError("no shots, or one without data: add what its receivers heard with shot.with_data(...)")
-    images, lights, like = None, None, None
+    sums: list[Any] = []
+    like = None
     for shot in listed:
         migration = migrate(shot, model, **options)
-        image, light = computable(migration.image, "an image"), computable(migration.illumination, "an image")
-        if images is None or lights is None:
-            images, lights = (_nothing(values, len(places)) for values in (image, light))
-            like = migration.image
+        # The Laplacian comes first: that of a share would make stripes of the shade where shares bend.
+        filtered = laplacian_filter(migration.image, model.grid)
+        image, light, scattered = (
+            computable(values, "an image") for values in (migration.image, migration.illumination, filtered)
+        )
+        if not sums:
+            sums, like = [_nothing(image, len(places)) for _ in range(3)], migration.image
         for number, share in enumerate(shares(shot, model.grid, places)):
             weight = computable(beside(share, image), "weights")
-            images[number] += weight * image
-            lights[number] += weight * light
-    return ImageGathers(returned(images, like), returned(lights, like), places, model.grid)
+            for total, values in zip(sums, (image, light, scattered / 2), strict=True):
+                total[number] += weight * values
+    images, lights, filtered = (returned(total, like) for total in sums)
+    return ImageGathers(images, lights, filtered, places, model.grid)
 
 
 def shares(shot: Shot, grid: Grid, distances: NDArray[np.float64]) -> NDArray[np.float64]:

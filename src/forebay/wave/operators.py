@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
-from forebay.wave.born import born, scattered_back
+from forebay.wave.born import born, check_scattering, scattered_back
 from forebay.wave.earth.arrays import beside
-from forebay.wave.gradient import check_parameter
 from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import Adjoint, Loop, prepare
 from forebay.wave.physics import EarthModel
@@ -52,7 +51,7 @@ def modelling(
     >>> bool(np.isclose(data @ (F @ wavelet), (F.T @ data) @ wavelet, rtol=1e-10))
     True
     """
-    listed = _listed(shots)
+    listed = _listed(shots, model)
     sent, heard = [shot.wavelet.shape for shot in listed], [(shot.samples, len(shot.receivers)) for shot in listed]
 
     def forward(wavelets: Flat) -> Flat:
@@ -113,33 +112,35 @@ def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str 
     >>> bool(np.isclose(data @ (J @ change), (J.T @ data) @ change, rtol=1e-10))
     True
     """
-    check_parameter(parameter)
-    listed = _listed(shots)
+    listed = _listed(shots, model)
+    check_scattering(model, parameter)
     stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
     heard = [(shot.samples, len(shot.receivers)) for shot in listed]
     names, dtype = names_of(model), np.dtype(stepping.get("dtype", np.float32))
     shapes = [model.grid.shape] * len(names)
 
     def forward(change: Flat) -> Flat:
-        bent = {
+        changes = {
             name: beside(own, getattr(model, name), dtype)
             for name, own in zip(names, parted(change, shapes), strict=True)
         }
-        told = bent if len(names) > 1 else bent[names[0]]
-        return joined([born(shot, model, told, parameter=parameter, **stepping) for shot in listed])
+        change_of_all = changes if len(names) > 1 else changes[names[0]]
+        return joined([born(shot, model, change_of_all, parameter=parameter, **stepping) for shot in listed])
 
     def back(data: Flat) -> Flat:
         owed = np.zeros(sum(map(math.prod, shapes)))
         for shot, own in zip(listed, parted(data, heard), strict=True):
-            found = scattered_back(shot, model, own, parameter=parameter, **stepping, **options)
-            owed += joined([found[name] for name in names])
+            slopes = scattered_back(shot, model, own, parameter=parameter, **stepping, **options)
+            owed += joined([slopes[name] for name in names])
         return owed
 
     return operator(forward, back, (sum(map(math.prod, heard)), sum(map(math.prod, shapes))))
 
 
-def _listed(shots: Shot | Sequence[Shot]) -> list[Shot]:
-    """Return shots, be it one or several; refuse none."""
+def _listed(shots: Shot | Sequence[Shot], model: EarthModel) -> list[Shot]:
+    """Return shots, be it one or several; refuse none, and a model for each of them."""
+    if isinstance(model, Sequence):
+        raise WaveError("several models: an operator is of one, so give one model for all shots")
     listed = [shots] if isinstance(shots, Shot) else list(shots)
     if not listed:
         raise WaveError("no shots: give those that an operator is of")

@@ -122,6 +122,8 @@ class Physics(Protocol):
 
     def impulses_transposed(self, owed: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
         """Apply the transpose of `impulses`."""
+        if type(self).impulses is not Physics.impulses:
+            raise WaveError("impulses of this kind have no transpose: give their physics `impulses_transposed`")
         return owed
 
     def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:

@@ -47,7 +47,8 @@ def propagate(
         `AcousticModel` such tensors by name: "velocity" and "density" of a `DensityModel`, "velocity", "epsilon" and
         "delta" of a `VTIModel`, "vp", "vs" and "rho" of an `ElasticModel`. Each may have a gradient or not.
     grid, max_vel
-        As for the model. With `max_vel` layers do not depend on the velocities, and time steps not on them either.
+        As for the model. With `max_vel` layers do not depend on the velocities, and time steps not on them either where
+        densities are even; where they vary, give `dt` for steps that stay the same.
     shot
         Sources, wavelet and receivers; its data are not looked at.
     dt, order, dtype, every

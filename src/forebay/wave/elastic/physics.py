@@ -50,7 +50,8 @@ class Elastic(Propagator):
     def largest_dt(model: ElasticModel, order: int) -> float:
         """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`.
 
-        With `max_vel` it is smaller by as much as that is above the model's largest velocity.
+        With `max_vel` it is smaller by as much as that is above the model's largest velocity. Where densities vary it
+        still depends on how they lie beside the velocities.
         """
         slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
         worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
