@@ -115,8 +115,27 @@ def test_what_cannot_be_modelled_is_refused():
             born(shot, rock, change)
     with pytest.raises(WaveError, match=r"a change of shape \(3, 4\) of a model of shape \(12, 13\)"):
         born(shot, rock, {"vs": np.zeros((3, 4))})
+    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in ElasticModel, .* leave it out"):
+        born(shot, rock, {"vs": np.zeros((12, 13))}, parameter="squared slowness")
     with pytest.raises(WaveError, match="least-squares migration of waves in ElasticModel: give an AcousticModel"):
         lsrtm(shot.with_data(np.ones((100, 5))), rock)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (np.full((12, 13), 1j), "a change of type complex128: give real numbers"),
+        (np.full((12, 13), np.nan), "values that are not finite"),
+        (np.full((12, 13), -np.inf), "values that are not finite"),
+        ([[1.0] * 13] * 12, "a change of type list: give an array of NumPy"),
+    ],
+)
+def test_a_change_that_is_no_array_of_real_numbers_is_refused(change, said):
+    shot, model = setup((12, 13), False, samples=100)
+    with pytest.raises(WaveError, match=said):
+        born(shot, model, change)
+    with pytest.raises(WaveError, match=said):
+        born(shot, smooth_rock((12, 13)), {"vs": change})
 
 
 def smooth_pulses(shot):
@@ -146,7 +165,9 @@ def test_that_of_elastic_waves_is_the_derivative_of_modelling(name, changed):
     shot = mixed_shot(model, samples=int(0.5 / (0.9 * largest_dt(model))))
     shot = replace(shot, wavelet=smooth_pulses(shot))
     rng, options = np.random.default_rng(5), {"dt": 0.8 * shot.dt, "dtype": np.float64}
-    change = {own: rng.standard_normal(shape) * (model.vs > 0) for own in changed}  # what is fluid stays it
+    change = {own: rng.standard_normal(shape) for own in changed}
+    if "vs" in change:
+        change["vs"] *= model.vs > 0  # what is fluid stays it
     found = born(shot, model, change, **options)
 
     def heard(size):

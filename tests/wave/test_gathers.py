@@ -83,7 +83,7 @@ def test_shade_above_a_sharp_step_is_taken_from_each_distance():
     for number, image in enumerate(found):
         lit = [60 + sign * 10 * number for sign in (-1, 1)]  # the columns at this distance
         peak = np.abs(image[55:65, lit]).max()
-        assert np.abs(image[25:50]).max() < 0.5 * peak
+        assert np.abs(image[25:50]).max() < 0.4 * peak
 
 
 def small():
@@ -104,7 +104,7 @@ def test_gathers_add_up_to_the_image():
     assert found.images.shape == (4, 20, 30) and found.images.dtype == image.dtype
     assert np.allclose(found.images.sum(axis=0), image, atol=1e-5 * np.abs(image).max())
     assert np.allclose(found.illuminations.sum(axis=0), light, atol=1e-5 * light.max())
-    filtered = laplacian_filter(image, model.grid) / 2
+    filtered = laplacian_filter(image, model.grid, order=8) / 2
     assert np.allclose(found.scattered.sum(axis=0), filtered, atol=1e-5 * np.abs(filtered).max())
 
 

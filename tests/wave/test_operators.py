@@ -55,6 +55,22 @@ def test_an_operator_of_no_shots_is_refused():
             operator([], random_model((17, 20)))
 
 
+def test_an_operator_of_several_models_is_refused():
+    model = random_model((17, 20))
+    for operator in (modelling, jacobian):
+        with pytest.raises(WaveError, match="several models: an operator is of one"):
+            operator([random_shot(model)], [model])
+
+
+def test_a_jacobian_of_waves_that_are_not_scattered_is_refused_when_it_is_made():
+    for model in (random_fluid((17, 20)), random_shale((17, 20))):
+        with pytest.raises(WaveError, match="give an AcousticModel or an ElasticModel"):
+            jacobian(random_shot(model), model)
+    rock = random_rock((17, 20))
+    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in ElasticModel"):
+        jacobian(mixed_shot(rock, samples=20), rock, parameter="squared slowness")
+
+
 @pytest.mark.slow
 def test_they_compose_with_operators_of_scipy_and_pylops():
     pylops = pytest.importorskip("pylops")

@@ -134,6 +134,10 @@ def test_an_operator_of_what_is_sent_has_its_exact_transpose(setting, monkeypatc
     sending, rng = modelling(shot, model, dt=0.002, dtype=float), np.random.default_rng(3)
     wavelet, data = rng.standard_normal(sending.shape[1]), rng.standard_normal(sending.shape[0])
     assert data @ (sending @ wavelet) == pytest.approx((sending.T @ data) @ wavelet, rel=1e-11)
+    with monkeypatch.context() as changed:
+        changed.setattr(Rubbing, "impulses", lambda self, density, kinds: 2 * density, raising=False)
+        with pytest.raises(WaveError, match="give their physics `impulses_transposed`"):
+            modelling(shot, model, dt=0.002, dtype=float).T @ data
     monkeypatch.delattr(Rubbing, "arrive")
     with pytest.raises(WaveError, match="give their physics `arrive`"):
         sending.T @ data

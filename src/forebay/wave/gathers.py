@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from forebay.errors import WaveError
 from forebay.wave.earth.arrays import beside, computable, returned
 from forebay.wave.earth.grid import Grid
-from forebay.wave.imaging import laplacian_filter, normalise
+from forebay.wave.imaging import normalise, scattered
 from forebay.wave.migrate import migrate
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
@@ -87,15 +87,15 @@ def gathers(
     for shot in listed:
         migration = migrate(shot, model, **options)
         # The Laplacian comes first: that of a share would make stripes of the shade where shares bend.
-        filtered = laplacian_filter(migration.image, model.grid)
-        image, light, scattered = (
+        filtered = scattered(migration.image, model.grid)
+        image, light, echoes = (
             computable(values, "an image") for values in (migration.image, migration.illumination, filtered)
         )
         if not sums:
             sums, like = [_nothing(image, len(places)) for _ in range(3)], migration.image
         for number, share in enumerate(shares(shot, model.grid, places)):
             weight = computable(beside(share, image), "weights")
-            for total, values in zip(sums, (image, light, scattered / 2), strict=True):
+            for total, values in zip(sums, (image, light, echoes), strict=True):
                 total[number] += weight * values
     images, lights, filtered = (returned(total, like) for total in sums)
     return ImageGathers(images, lights, filtered, places, model.grid)
