@@ -115,7 +115,7 @@ def test_what_cannot_be_modelled_is_refused():
             born(shot, rock, change)
     with pytest.raises(WaveError, match=r"a change of shape \(3, 4\) of a model of shape \(12, 13\)"):
         born(shot, rock, {"vs": np.zeros((3, 4))})
-    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in ElasticModel, .* leave it out"):
+    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in ElasticModel: leave it out"):
         born(shot, rock, {"vs": np.zeros((12, 13))}, parameter="squared slowness")
     with pytest.raises(WaveError, match="least-squares migration of waves in ElasticModel: give an AcousticModel"):
         lsrtm(shot.with_data(np.ones((100, 5))), rock)

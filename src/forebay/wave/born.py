@@ -98,8 +98,7 @@ def check_scattering(model: EarthModel, parameter: str) -> None:
     names = names_of(model)
     if parameter != "velocity" and len(names) > 1:
         raise WaveError(
-            f"parameter={parameter!r} of waves in {type(model).__name__}, whose changes are of {', '.join(names)}: "
-            "leave it out"
+            f"parameter={parameter!r} of waves in {type(model).__name__}: leave it out, they have arrays by name"
         )
 
 
@@ -120,7 +119,9 @@ def _check_numbers(values: Any, like: Any) -> None:
     """Refuse numbers that are not real, not finite, or in another memory than the model's."""
     change, own = computable(values, "a change"), computable(like)
     if isinstance(change, np.ndarray) != isinstance(own, np.ndarray):
-        raise WaveError(f"a change in another memory than the model, an array of {type(own).__module__}: bring it there")
+        raise WaveError(
+            f"a change in another memory than the model's, which is {type(own).__module__}'s: bring it there"
+        )
     if change.dtype.kind not in "fiu":
         raise WaveError(f"a change of type {change.dtype}: give real numbers")
     if not bool((abs(change) < np.inf).all()):

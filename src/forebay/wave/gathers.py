@@ -3,7 +3,8 @@
 A shot sees a reflector at many angles, one for each distance of the reflector's point from the source, and other shots
 see the same point from elsewhere. So images of single shots, sorted by that distance instead of added up, show at each
 point of the surface the same ground from all sides: where the velocity is right, at one depth; where it is too low, at
-depths that get smaller with the distance, and where it is too high, larger. Shots go one by one, each at the price of its image.
+depths that get smaller with the distance, and where it is too high, larger. Shots are migrated one by one, those of two
+dimensions on a GPU too, where `migrate` takes several together.
 """
 
 from collections.abc import Sequence

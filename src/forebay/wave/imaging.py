@@ -160,16 +160,17 @@ def inverse_scattering(image: Any, illumination: Any, grid: Grid) -> Any:
 
     (Op 't Root, Stolk and de Hoop, "Linearized inverse scattering based on seismic reverse time migration", Journal de
     Mathématiques Pures et Appliquées 98, 2012; Whitmore and Crawley, "Applications of RTM inverse scattering imaging
-    conditions", SEG 2012; the former scale each frequency by itself, which is left out here). Where both run along one path it is zero, which rids an image of the smooth shade above
-    sharp steps; where they meet at an opening angle of 2 a it is cos^2 a times what it is where they run against each
-    other.
+    conditions", SEG 2012; the scaling of each frequency by itself, which the former have, is left out). Where both run
+    along one path it is zero, which rids an image of the smooth shade above sharp steps; where they meet at an opening
+    angle of 2 a it is cos^2 a times what it is where they run against each other.
 
     Since both waves obey p_tt = v^2 lap(p), the sum is minus half the Laplacian of their plain product, wherever v
     varies (Douma, Yingst, Vasconcelos and Tromp, "On the connection between artifact filtering in reverse-time
     migration and adjoint tomography", Geophysics 75, 2010). So it is taken of the image itself, and no wave needs to be
-    kept or differentiated for it, by a stencil of order 8. `Migration.clean` takes the Laplacian after the division instead, and so that of the
-    illumination too, which is rough where the source's own echoes stand. Of variable density, and of the pressure waves
-    of rock, the identity holds where the medium is smooth; in VTI rock as far as velocities are the same at all angles.
+    kept or differentiated for it, by a stencil of order 8. `Migration.clean` takes the Laplacian after the division
+    instead, and so that of the illumination too, which is rough where the source's own echoes stand. Of variable
+    density, and of the pressure waves of rock, the identity holds where the medium is smooth; in VTI rock as far as
+    velocities are the same at all angles.
 
     Examples
     --------

@@ -135,7 +135,9 @@ class Density(SweepWaves):
     def arrive(self, adjoint: Any, step: int, out: Any) -> None:
         """Take the adjoint to the end of a step, and read it at the sources without the density it carries."""
         adjoint.back_to(step + 1)
-        self.kernels.gather(adjoint.state["p"] / self.density, adjoint.loop.sources.points, out)
+        points = adjoint.loop.sources.points
+        light = replace(points, weights=points.weights / self.density.reshape(-1)[points.cells])
+        self.kernels.gather(adjoint.state["p"], light, out)
 
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sums of what all steps owe to the logarithm of the stiffness, and to the density of fluxes."""

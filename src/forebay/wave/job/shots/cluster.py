@@ -37,9 +37,9 @@ from forebay.dask.clusters import ask_workers, private_cluster
 from forebay.dask.limits import limits_of
 
 FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
-"""Arrays of the fields' size that a shot works with, beside what it keeps: as measured, and a fifth more.
+"""Arrays of the fields' size that a shot works with, beside what it keeps: as measured of these, and a fifth more.
 
-Waves of other kinds have fewer fields than elastic ones, and are given as much."""
+Those of other kinds were not measured. They have fewer fields than elastic ones, and are given as much."""
 BYTES = 4
 """of a number"""
 GATHERS = 5
