@@ -106,9 +106,9 @@ def _check_change(change: Any, model: EarthModel) -> None:
     """Refuse a change that is not of a model, in its memory, of real and finite numbers."""
     names, named = names_of(model), isinstance(change, Mapping)
     if named != (len(names) > 1) or (named and not (change and set(change) <= set(names))):
-        told = f"names {', '.join(map(repr, change))}" if named else f"type {type(change).__name__}"
+        given = f"names {', '.join(map(repr, change))}" if named else f"type {type(change).__name__}"
         asked = f"arrays by name, of {', '.join(map(repr, names))}" if len(names) > 1 else "an array of its shape"
-        raise WaveError(f"a change of {told} for waves in {type(model).__name__}: give {asked}")
+        raise WaveError(f"a change of {given} for waves in {type(model).__name__}: give {asked}")
     for values in change.values() if named else [change]:
         if tuple(np.shape(values)) != model.grid.shape:
             raise WaveError(f"a change of shape {tuple(np.shape(values))} of a model of shape {model.grid.shape}")
@@ -134,6 +134,6 @@ def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options:
     Return arrays of the host, by the names of the model's.
     """
     asked = shot.with_data(np.zeros(data.shape))
-    found = gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient
-    by_name = found if isinstance(found, dict) else {names_of(model)[0]: found}
+    slopes = gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient
+    by_name = slopes if isinstance(slopes, dict) else {names_of(model)[0]: slopes}
     return {name: on_host(values) for name, values in by_name.items()}

@@ -495,6 +495,7 @@ def test_shots_of_other_kinds_are_jobs_too_and_find_the_strongest_layer(tmp_path
         assert abs(found - boundary) <= 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["density", "vti"])
 def test_jobs_of_other_kinds_go_on_in_their_directory_and_in_no_others(tmp_path, kind):
     names = {"density": ["density"], "vti": ["epsilon", "delta"]}[kind]

@@ -106,12 +106,12 @@ def scatterers(propagator: Propagator, change: Mapping[str, Any]) -> dict[str, A
     def put(values: Any) -> Any:
         return kernels.put(layout.pad(values.astype(kernels.dtype)))
 
-    found = {name: put(values) for name, values in parts(propagator.model, halo, change).items()}
+    strength = {name: put(values) for name, values in parts(propagator.model, halo, change).items()}
     for name in (*propagator.velocities, *propagator.stresses):
-        found[name] = _faded(propagator, name) ** 2
+        strength[name] = _faded(propagator, name) ** 2
     for name in propagator.velocities:  # what is added before a step fades in it
-        found["b" + name[1:]] = found["b" + name[1:]] / found[name]
-    return found
+        strength["b" + name[1:]] = strength["b" + name[1:]] / strength[name]
+    return strength
 
 
 def _faded(propagator: Propagator, name: str) -> Any:

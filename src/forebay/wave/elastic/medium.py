@@ -115,24 +115,26 @@ def parts(model: ElasticModel, halo: int, change: Mapping[str, Any]) -> dict[str
     grid, axes = model.grid, AXES[model.grid.ndim]
     rho, lam, mu = _moduli(model, halo)
     vp, vs = (grid.extend(values, halo).astype(np.float64) for values in model.arrays[:2])
-    of = {name: grid.extend(computable(values, "a change"), halo).astype(np.float64) for name, values in change.items()}
-    of_vp, of_vs, of_rho = (of.get(name, np.zeros_like(rho)) for name in ("vp", "vs", "rho"))
+    of_arrays = {
+        name: grid.extend(computable(values, "a change"), halo).astype(np.float64) for name, values in change.items()
+    }
+    of_vp, of_vs, of_rho = (of_arrays.get(name, np.zeros_like(rho)) for name in ("vp", "vs", "rho"))
     of_mu = of_rho * vs**2 + 2 * rho * vs * of_vs
     of_lam = of_rho * vp**2 + 2 * rho * vp * of_vp - 2 * of_mu
-    found = {f"b{letter}": -_mean(of_rho, axis) / _mean(rho, axis) for axis, letter in enumerate(axes)}
+    shares = {f"b{letter}": -_mean(of_rho, axis) / _mean(rho, axis) for axis, letter in enumerate(axes)}
     with np.errstate(divide="ignore", invalid="ignore"):
         softness, softer = 1 / mu, np.where(mu > 0, of_mu / mu**2, 0.0)
         for first, second in combinations(range(len(axes)), 2):
             stiffness = 1 / _mean(_mean(softness, first), second)
-            found[f"m{axes[first]}{axes[second]}"] = stiffness * _mean(_mean(softer, first), second)
-    found["trace"], found["same"] = _normal_parts(lam, mu, of_lam, of_mu, grid.ndim)
+            shares[f"m{axes[first]}{axes[second]}"] = stiffness * _mean(_mean(softer, first), second)
+    shares["trace"], shares["same"] = _normal_parts(lam, mu, of_lam, of_mu, grid.ndim)
     if (row := _surface_row(model, halo, None)) is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             across = 4 * mu[row] ** 2 * of_lam[row] + 2 * lam[row] ** 2 * of_mu[row]
             across = np.where(mu[row] > 0, across / (lam[row] + 2 * mu[row]) ** 2, 0.0)
         along = _normal_parts(_across(lam[row], mu[row]), mu[row], across, of_mu[row], grid.ndim - 1)
-        found["trace"][row], found["same"][row] = along
-    return found
+        shares["trace"][row], shares["same"][row] = along
+    return shares
 
 
 def _normal_parts(lam: Array, mu: Array, of_lam: Array, of_mu: Array, ndim: int) -> tuple[Array, Array]:
