@@ -1,11 +1,27 @@
 """Born modelling is the derivative of modelling, and the gradient applies its transpose."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from tests.wave.elastic_setups import smooth_rock
-from tests.wave.setups import random_positions, smooth_model, surface_shot
+from tests.wave.density_setups import smooth_fluid
+from tests.wave.elastic_setups import mixed_shot, random_rock, smooth_rock
+from tests.wave.setups import random_positions
 
-from forebay.wave import AcousticModel, Grid, Shot, WaveError, born, gradient, jacobian, lsrtm, ricker, simulate
+from forebay.wave import (
+    AcousticModel,
+    ElasticModel,
+    Grid,
+    Shot,
+    WaveError,
+    born,
+    gradient,
+    jacobian,
+    largest_dt,
+    lsrtm,
+    ricker,
+    simulate,
+)
 
 SETUPS = {
     "2-D": ((18, 21), False),
@@ -82,9 +98,120 @@ def test_what_cannot_be_modelled_is_refused():
     for call in (born, jacobian):
         with pytest.raises(WaveError, match="parameter='density': take one of 'velocity', 'squared slowness'"):
             call(shot, model, *[np.zeros((12, 13))][: call is born], parameter="density")
-    rock = smooth_rock()
-    with pytest.raises(WaveError, match="give an AcousticModel"):
-        born(surface_shot(smooth_model(rock.grid.shape)), rock, np.zeros(rock.grid.shape))
+    with pytest.raises(
+        WaveError, match="a change of names 'vp' for waves in AcousticModel: give an array of its shape"
+    ):
+        born(shot, model, {"vp": np.zeros((12, 13))})
+    fluid, rock = smooth_fluid((12, 13)), smooth_rock((12, 13))
+    for refuse in (born, lsrtm):
+        with pytest.raises(WaveError, match="give an AcousticModel"):
+            refuse(shot.with_data(np.ones((100, 5))), fluid, *[{"velocity": np.zeros((12, 13))}][: refuse is born])
+    for change, said in (
+        (np.zeros((12, 13)), "type ndarray"),
+        ({"velocity": np.zeros((12, 13))}, "names 'velocity'"),
+        ({}, "names"),
+    ):
+        with pytest.raises(WaveError, match=f"a change of {said}.* give arrays by name, of 'vp', 'vs', 'rho'"):
+            born(shot, rock, change)
+    with pytest.raises(WaveError, match=r"a change of shape \(3, 4\) of a model of shape \(12, 13\)"):
+        born(shot, rock, {"vs": np.zeros((3, 4))})
+    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in ElasticModel: leave it out"):
+        born(shot, rock, {"vs": np.zeros((12, 13))}, parameter="squared slowness")
+    with pytest.raises(WaveError, match="least-squares migration of waves in ElasticModel: give an AcousticModel"):
+        lsrtm(shot.with_data(np.ones((100, 5))), rock)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (np.full((12, 13), 1j), "a change of type complex128: give real numbers"),
+        (np.full((12, 13), np.nan), "values that are not finite"),
+        (np.full((12, 13), -np.inf), "values that are not finite"),
+        ([[1.0] * 13] * 12, "a change of type list: give an array of NumPy"),
+    ],
+)
+def test_a_change_that_is_no_array_of_real_numbers_is_refused(change, said):
+    shot, model = setup((12, 13), False, samples=100)
+    with pytest.raises(WaveError, match=said):
+        born(shot, model, change)
+    with pytest.raises(WaveError, match=said):
+        born(shot, smooth_rock((12, 13)), {"vs": change})
+
+
+def smooth_pulses(shot):
+    """Return what sources send: pulses, of a size with which all kinds of them are heard alike."""
+    scale = np.where([kind == "explosion" for kind in shot.sends], 1.0, 1e3)
+    return ricker(6.0, shot.dt, shot.samples)[:, None] * scale
+
+
+def moved_rock(model, change, size):
+    """Return rock with its arrays changed, in the layers of the first."""
+    arrays = {name: getattr(model, name) + size * change.get(name, 0.0) for name in ("vp", "vs", "rho")}
+    return ElasticModel(**arrays, grid=model.grid, max_vel=2600.0)
+
+
+ROCKS = {"2-D": ((17, 20), False), "2-D free surface": ((17, 20), True), "3-D free surface": ((11, 10, 12), True)}
+
+
+CHANGED = [
+    ("2-D free surface", ("vp", "vs", "rho")),
+    *(
+        pytest.param(*case, marks=pytest.mark.slow)
+        for case in (
+            ("2-D", ("vp", "vs", "rho")),
+            ("3-D free surface", ("vp", "vs", "rho")),
+            ("2-D free surface", ("vp",)),
+            ("2-D free surface", ("vs",)),
+            ("2-D free surface", ("rho",)),
+        )
+    ),
+]
+"""Grids, and which arrays change."""
+
+
+@pytest.mark.parametrize(("name", "changed"), CHANGED)
+def test_that_of_elastic_waves_is_the_derivative_of_modelling(name, changed):
+    shape, free_surface = ROCKS[name]
+    model = moved_rock(random_rock(shape, free_surface=free_surface), {}, 0.0)  # some of it fluid
+    shot = mixed_shot(model, samples=int(0.5 / (0.9 * largest_dt(model))))
+    shot = replace(shot, wavelet=smooth_pulses(shot))
+    rng, options = np.random.default_rng(5), {"dt": 0.8 * shot.dt, "dtype": np.float64}
+    change = {own: rng.standard_normal(shape) for own in changed}
+    if "vs" in change:
+        change["vs"] *= model.vs > 0  # what is fluid stays it
+    found = born(shot, model, change, **options)
+
+    def heard(size):
+        return simulate(shot, moved_rock(model, change, size), **options)
+
+    coarse, fine = ((heard(size) - heard(-size)) / (2 * size) for size in (0.2, 0.1))
+    expected = (4 * fine - coarse) / 3
+    for kind in {*shot.hears}:
+        own = [each == kind for each in shot.hears]
+        assert np.abs(expected - found)[:, own].max() < 1e-7 * np.abs(found[:, own]).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROCKS)
+def test_the_gradient_of_elastic_waves_applies_its_exact_transpose(name):
+    shape, free_surface = ROCKS[name]
+    model = random_rock(shape, free_surface=free_surface)
+    shot = mixed_shot(model, samples=int(0.5 / (0.9 * largest_dt(model))))
+    derivative = jacobian(
+        replace(shot, wavelet=smooth_pulses(shot)), model, dt=0.8 * shot.dt, budget="64MB", dtype=np.float64
+    )
+    rng, points = np.random.default_rng(6), int(np.prod(shape))
+    assert derivative.shape == (shot.samples * len(shot.receivers), 3 * points)
+    data = (
+        rng.standard_normal((shot.samples, len(shot.receivers)))
+        * np.where([own == "pressure" for own in shot.hears], 1e-6, 1.0)
+    ).ravel()
+    for number in range(3):  # of each array alone
+        change = np.zeros((3, points))
+        change[number] = rng.standard_normal(points)
+        there = data * (derivative @ change.ravel())
+        assert there.sum() == pytest.approx((derivative.T @ data) @ change.ravel(), abs=1e-11 * np.abs(there).sum())
+        assert np.abs(there).sum() > 0
 
 
 @pytest.mark.slow

@@ -1,14 +1,19 @@
-"""Born modelling, least-squares migration, inversion and autograd on a GPU, beside the same on a CPU."""
+"""Operators, gathers, least-squares migration, inversion and autograd on a GPU, beside the same on a CPU."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from tests.wave import inversion_setups
+from tests.wave.density_setups import random_fluid
+from tests.wave.elastic_setups import mixed_shot, random_rock
+from tests.wave.setups import random_model, random_shot
+from tests.wave.vti_setups import random_shale
 
 from forebay.cuda.available import gpu_count
-from forebay.wave import AcousticModel, Grid, Shot, born, invert, jacobian, lsrtm, ricker
+from forebay.wave import AcousticModel, Grid, Shot, WaveError, born, gathers, invert, jacobian, lsrtm, modelling, ricker
 from forebay.wave.earth.arrays import on_host
+from forebay.wave.inversion.unknowns import names_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]
 
@@ -23,8 +28,8 @@ def on_gpu(values, library):
 
 
 def there(model, library):
-    """Return a model whose velocity is in the memory of a GPU."""
-    return replace(model, velocity=on_gpu(model.velocity, library))
+    """Return a model whose arrays are in the memory of a GPU."""
+    return replace(model, **{name: on_gpu(getattr(model, name), library) for name in names_of(model)})
 
 
 def smooth(shape):
@@ -52,6 +57,40 @@ def test_its_transpose_is_exact_within_rounding(shape):
     rng = np.random.default_rng(6)
     change, data = rng.standard_normal(derivative.shape[1]), rng.standard_normal(derivative.shape[0])
     assert data @ (derivative @ change) == pytest.approx((derivative.T @ data) @ change, rel=1e-4)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("make", [random_model, random_fluid, random_shale, random_rock])
+def test_an_operator_of_what_is_sent_is_that_of_a_cpu(make, shape):
+    model = make(shape)
+    shot = (mixed_shot if make is random_rock else random_shot)(model, samples=60)
+    sending, other = (modelling(shot, own, dt=shot.dt) for own in (model, there(model, "cupy")))
+    rng, sizes = np.random.default_rng(4), np.where([kind == "pressure" for kind in shot.hears], 1e-6, 1.0)
+    wavelet, data = rng.standard_normal(sending.shape[1]), rng.standard_normal((60, len(sizes))) * sizes
+    for expected, found in (
+        (sending @ wavelet, other @ wavelet),
+        (sending.T @ data.ravel(), other.T @ data.ravel()),
+    ):
+        expected, found = expected.reshape(60, -1), found.reshape(60, -1)  # a column for each point
+        assert (np.abs(found - expected).max(axis=0) < 1e-3 * np.abs(expected).max(axis=0)).all()
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_images_are_gathered_as_on_a_cpu(library):
+    model, shot, change = smooth(SHAPES[0])
+    shot = shot.with_data(born(shot, model, change))
+    expected, found = (gathers(shot, own, [0.0, 60.0, 200.0], budget="64MB") for own in (model, there(model, library)))
+    for name in ("images", "illuminations", "scattered"):
+        own, other = getattr(found, name), getattr(expected, name)
+        assert type(own) is type(on_gpu(change, library))
+        assert np.abs(on_host(own) - other).max() < 1e-3 * np.abs(other).max()
+    assert np.abs(on_host(found.clean()) - expected.clean()).max() < 1e-3 * np.abs(expected.clean()).max()
+
+
+def test_a_change_in_another_memory_is_refused():
+    model, shot, change = smooth(SHAPES[0])
+    with pytest.raises(WaveError, match="a change in another memory than the model's, which is cupy's"):
+        born(shot, there(model, "cupy"), change)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

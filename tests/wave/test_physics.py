@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from forebay.wave import Adjoint, Grid, Loop, Shot, gradient, largest_dt, migrate, physics, ricker, simulate
+from forebay.errors import WaveError
+from forebay.wave import Adjoint, Grid, Loop, Shot, gradient, largest_dt, migrate, modelling, physics, ricker, simulate
 from forebay.wave.earth.stability import resolving
 from forebay.wave.physics import Physics, register
 
@@ -77,6 +78,9 @@ class Rubbing(Physics):
             state = {"p": p, "r": DAMPING * carried}
         return state
 
+    def arrive(self, adjoint, step, out):
+        out[:] = (self.mobility * self.carried(adjoint.back_to(step + 1)))[adjoint.loop.sources]
+
     def image_sums(self, names):
         return {name: tuple(self.zeros().values()) for name in names}
 
@@ -123,6 +127,20 @@ def test_the_adjoint_is_the_transpose_of_the_loop(setting):
         back = loop.propagator.mobility * loop.propagator.carried(adjoint.back_to(step + 1))
         arrived += float(loop.sent[step] @ back[loop.sources])
     assert np.vdot(loop.data(), weights) == pytest.approx(arrived, rel=1e-11)
+
+
+def test_an_operator_of_what_is_sent_has_its_exact_transpose(setting, monkeypatch):
+    model, _, shot = setting
+    sending, rng = modelling(shot, model, dt=0.002, dtype=float), np.random.default_rng(3)
+    wavelet, data = rng.standard_normal(sending.shape[1]), rng.standard_normal(sending.shape[0])
+    assert data @ (sending @ wavelet) == pytest.approx((sending.T @ data) @ wavelet, rel=1e-11)
+    with monkeypatch.context() as changed:
+        changed.setattr(Rubbing, "impulses", lambda self, density, kinds: 2 * density, raising=False)
+        with pytest.raises(WaveError, match="give their physics `impulses_transposed`"):
+            modelling(shot, model, dt=0.002, dtype=float).T @ data
+    monkeypatch.delattr(Rubbing, "arrive")
+    with pytest.raises(WaveError, match="give their physics `arrive`"):
+        sending.T @ data
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from forebay.errors import WaveError as WaveError
 from forebay.wave.acoustic.propagator import Acoustic as Acoustic
 from forebay.wave.advice import WaveWarning as WaveWarning
 from forebay.wave.born import born as born
-from forebay.wave.born import jacobian as jacobian
 from forebay.wave.density.propagator import Density as Density
 from forebay.wave.earth.grid import Grid as Grid
 from forebay.wave.earth.model import AcousticModel as AcousticModel
@@ -13,9 +12,12 @@ from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.model import VTIModel as VTIModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
 from forebay.wave.elastic.physics import Elastic as Elastic
+from forebay.wave.gathers import ImageGathers as ImageGathers
+from forebay.wave.gathers import gathers as gathers
 from forebay.wave.gradient import Gradient as Gradient
 from forebay.wave.gradient import gradient as gradient
 from forebay.wave.imaging import imaging_interval as imaging_interval
+from forebay.wave.imaging import inverse_scattering as inverse_scattering
 from forebay.wave.imaging import laplacian_filter as laplacian_filter
 from forebay.wave.imaging import normalise as normalise
 from forebay.wave.invert import Inversion as Inversion
@@ -26,6 +28,8 @@ from forebay.wave.lsrtm import Echoes as Echoes
 from forebay.wave.lsrtm import lsrtm as lsrtm
 from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
+from forebay.wave.operators import jacobian as jacobian
+from forebay.wave.operators import modelling as modelling
 from forebay.wave.pilot import find_bound as find_bound
 from forebay.wave.pilot import picture_error as picture_error
 from forebay.wave.simulate import simulate as simulate

@@ -1,16 +1,17 @@
-"""Born modelling: how the data of a shot change where the model changes a little, and the operator that this is."""
+"""Born modelling: how the data of a shot change where the model changes a little."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.errors import WaveError, needs
-from forebay.wave.earth.arrays import beside, on_host
+from forebay.errors import WaveError
+from forebay.wave.earth.arrays import computable, on_host
 from forebay.wave.gradient import check_parameter, gradient
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import pairs, prepare
-from forebay.wave.physics import EarthModel
+from forebay.wave.physics import NOT_SCATTERED, EarthModel, Physics, physics_of
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
 
@@ -60,9 +61,10 @@ def born(
     shot, model, dt, order, dtype
         As for `simulate`.
     change
-        Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory.
+        Of "velocity", in metres per second, or of "squared slowness"; an array of the model's shape and memory. Of an
+        elastic model such arrays by name, some or all of "vp", "vs" and "rho".
     parameter
-        Which of the two it is.
+        Which of the two it is, of an acoustic model; others have "velocity" alone.
 
     Examples
     --------
@@ -76,11 +78,10 @@ def born(
     >>> bool(abs(both[1] - both[0] - echo).max() < 0.02 * abs(echo).max())
     True
     """
-    check_parameter(parameter)
     shots, models = pairs(shot, model)
     for own in models:
-        if tuple(change.shape) != own.grid.shape:
-            raise WaveError(f"a change of shape {tuple(change.shape)} of a model of shape {own.grid.shape}")
+        check_scattering(own, parameter)
+        _check_change(change, own)
     loop = prepare(shot, model, dt, order, dtype)
     propagator, waves = loop.propagator, (loop.propagator.zeros(), loop.propagator.zeros())
     strength = propagator.scatterers(change, parameter)
@@ -89,57 +90,50 @@ def born(
     return loop.data() if isinstance(shot, Shot) else apart(loop.data(), shots)
 
 
-def jacobian(shots: Shot | Sequence[Shot], model: EarthModel, *, parameter: str = "velocity", **options: Any) -> Any:
-    """Return Born modelling of shots as a `scipy.sparse.linalg.LinearOperator`, whose adjoint is exact.
-
-    It takes a change of the model, and gives the data of all shots one after the other; both are flat arrays of the
-    host. So SciPy's solvers invert it, and PyLops and others compose it with operators of their own.
-
-    Parameters
-    ----------
-    shots, model, parameter
-        As for `born`.
-    **options
-        `dt`, `order` and `dtype` as for `simulate`, and for the adjoint what `forebay.reverse` takes: `budget`,
-        `codec`, ...
-
-    Examples
-    --------
-    >>> from forebay.wave import AcousticModel, Grid, ricker
-    >>> model = AcousticModel(np.full((30, 41), 2000.0), Grid((30, 41), spacing=10.0))
-    >>> shot = Shot((50, 200), [(50, 100), (50, 300)], ricker(15, 0.004, 100), dt=0.004)
-    >>> J = jacobian(shot, model, budget="8MB", dtype=np.float64)
-    >>> rng = np.random.default_rng(0)
-    >>> change, data = rng.standard_normal(J.shape[1]), rng.standard_normal(J.shape[0])
-    >>> bool(np.isclose(data @ (J @ change), (J.T @ data) @ change, rtol=1e-10))
-    True
-    """
-    try:
-        from scipy.sparse.linalg import LinearOperator
-    except ImportError as error:
-        raise WaveError(needs("an operator", "scipy", "wave")) from error
+def check_scattering(model: EarthModel, parameter: str) -> None:
+    """Refuse models whose waves are not scattered, and parameters that theirs are not."""
     check_parameter(parameter)
-    listed = [shots] if isinstance(shots, Shot) else list(shots)
-    stepping = {name: options.pop(name) for name in ("dt", "order", "dtype") if name in options}
-    shapes = [(shot.samples, len(shot.receivers)) for shot in listed]
-    ends = np.cumsum([samples * receivers for samples, receivers in shapes])
-    points, dtype = int(np.prod(model.grid.shape)), np.dtype(stepping.get("dtype", np.float32))
-
-    def forward(change: NDArray[Any]) -> NDArray[Any]:
-        bent = beside(change.reshape(model.grid.shape), model.velocity, dtype)  # type: ignore[attr-defined]
-        heard = [born(shot, model, bent, parameter=parameter, **stepping) for shot in listed]
-        return np.concatenate([data.ravel() for data in heard]).astype(np.float64)
-
-    def back(data: NDArray[Any]) -> NDArray[Any]:
-        owed = np.zeros(points)
-        for shot, shape, own in zip(listed, shapes, np.split(data.ravel(), ends[:-1]), strict=True):
-            owed += scattered_back(shot, model, own.reshape(shape), parameter=parameter, **stepping, **options).ravel()
-        return owed
-
-    return LinearOperator((int(ends[-1]), points), matvec=forward, rmatvec=back, dtype=np.float64)
+    if physics_of(model).scatterers is Physics.scatterers:
+        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel or an ElasticModel")
+    names = names_of(model)
+    if parameter != "velocity" and len(names) > 1:
+        raise WaveError(
+            f"parameter={parameter!r} of waves in {type(model).__name__}: leave it out, they have arrays by name"
+        )
 
 
-def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> NDArray[Any]:
-    """Apply the exact transpose of `born` to data of a shot: an array of the host; options are those of `gradient`."""
+def _check_change(change: Any, model: EarthModel) -> None:
+    """Refuse a change that is not of a model, in its memory, of real and finite numbers."""
+    names, named = names_of(model), isinstance(change, Mapping)
+    if named != (len(names) > 1) or (named and not (change and set(change) <= set(names))):
+        given = f"names {', '.join(map(repr, change))}" if named else f"type {type(change).__name__}"
+        asked = f"arrays by name, of {', '.join(map(repr, names))}" if len(names) > 1 else "an array of its shape"
+        raise WaveError(f"a change of {given} for waves in {type(model).__name__}: give {asked}")
+    for values in change.values() if named else [change]:
+        if tuple(np.shape(values)) != model.grid.shape:
+            raise WaveError(f"a change of shape {tuple(np.shape(values))} of a model of shape {model.grid.shape}")
+        _check_numbers(values, getattr(model, names[0]))
+
+
+def _check_numbers(values: Any, like: Any) -> None:
+    """Refuse numbers that are not real, not finite, or in another memory than the model's."""
+    change, own = computable(values, "a change"), computable(like)
+    if isinstance(change, np.ndarray) != isinstance(own, np.ndarray):
+        raise WaveError(
+            f"a change in another memory than the model's, which is {type(own).__module__}'s: bring it there"
+        )
+    if change.dtype.kind not in "fiu":
+        raise WaveError(f"a change of type {change.dtype}: give real numbers")
+    if not bool((abs(change) < np.inf).all()):
+        raise WaveError("a change holds values that are not finite: give numbers")
+
+
+def scattered_back(shot: Shot, model: EarthModel, data: NDArray[Any], **options: Any) -> dict[str, NDArray[Any]]:
+    """Apply the exact transpose of `born` to data of a shot; options are those of `gradient`.
+
+    Return arrays of the host, by the names of the model's.
+    """
     asked = shot.with_data(np.zeros(data.shape))
-    return on_host(gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient)
+    slopes = gradient(asked, model, misfit=lambda *_: (0.0, data), **options).gradient
+    by_name = slopes if isinstance(slopes, dict) else {names_of(model)[0]: slopes}
+    return {name: on_host(values) for name, values in by_name.items()}

@@ -36,11 +36,21 @@ class Loop:
         self.sampled = Resampler(self.steps, self.dt, shot.samples, shot.dt)
         self.sources = propagator.antenna(shot.source, shot.sends)
         self.receivers = propagator.antenna(shot.receivers, shot.hears)
-        wavelet = np.broadcast_to(shot.wavelet.reshape(shot.samples, -1), (shot.samples, len(shot.source)))
-        finer = Resampler(shot.samples, shot.dt, self.steps, self.dt)
-        density = finer(wavelet.astype(np.float64)) / propagator.model.grid.cell
-        self.sent = self.kernels.put(propagator.impulses(density, shot.sends))
+        self.finer = Resampler(shot.samples, shot.dt, self.steps, self.dt)
+        self.sent = self.impulses(shot.wavelet)
         self.heard = self.kernels.zeros((self.steps if listens else 0, len(shot.receivers)))
+
+    def impulses(self, wavelet: NDArray[Any]) -> Any:
+        """Return what sources send in each step, of a wavelet at the shot's sampling: a column for each, or for all."""
+        columns = np.broadcast_to(wavelet.reshape(self.shot.samples, -1), (self.shot.samples, len(self.shot.source)))
+        density = self.finer(columns.astype(np.float64)) / self.propagator.model.grid.cell
+        return self.kernels.put(self.propagator.impulses(density, self.shot.sends))
+
+    def impulses_transposed(self, arrived: Any) -> NDArray[Any]:
+        """Return a column for each source of what they are owed at the shot's sampling: the transpose of `impulses`."""
+        owed = self.propagator.impulses_transposed(self.kernels.get(arrived).astype(np.float64), self.shot.sends)
+        per_volume: NDArray[Any] = self.finer.transpose(owed) / self.propagator.model.grid.cell
+        return per_volume
 
     def forward(self, state: State, start: int, stop: int, replay: bool = False) -> State:
         """Advance several steps; what the receivers hear is kept the first time only, and where the loop listens."""
@@ -91,6 +101,13 @@ class Adjoint:
         self.state = self.loop.propagator.retreat(self.state, self.loop.receivers, self.sent, between, image, **sensing)
         self.step = min(step, self.step)
         return self.loop.propagator.adjoint_fields(self.state)
+
+    def at_sources(self) -> Any:
+        """Go back to the beginning; return what the product of data with `data` owes to what was sent in each step."""
+        arrived = self.loop.kernels.zeros(self.loop.sent.shape)
+        for step in reversed(range(self.step)):
+            self.loop.propagator.arrive(self, step, arrived[step])
+        return arrived
 
     def apart(self) -> "Adjoint":
         """Return a wave of its own that the same receivers send back, from the last step on."""

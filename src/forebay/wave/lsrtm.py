@@ -14,6 +14,7 @@ from forebay.wave.born import born, scattered_back
 from forebay.wave.earth.arrays import beside
 from forebay.wave.gradient import check_parameter
 from forebay.wave.inversion.light import balance, light_of
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.shot import Shot
 
@@ -78,6 +79,8 @@ def lsrtm(
         raise WaveError("no shots, or one without data: add the echoes that its receivers heard by shot.with_data(...)")
     if iterations < 1:
         raise WaveError(f"iterations={iterations}: give 1 or more")
+    if names_of(model) != ["velocity"]:
+        raise WaveError(f"least-squares migration of waves in {type(model).__name__}: give an AcousticModel")
     check_parameter(parameter)
     if not any(np.any(shot.data) for shot in listed):
         raise WaveError("data of zeros: there is no echo to explain")
@@ -155,7 +158,7 @@ class EchoesHere:
         """Apply the transpose of Born modelling to what is left of the echoes."""
         owed = np.zeros(self._model.grid.shape)
         for shot, left in zip(self._shots, self._left, strict=True):
-            owed += scattered_back(shot, self._model, left, **self._options)
+            owed += scattered_back(shot, self._model, left, **self._options)["velocity"]
         return owed
 
     def scatter(self, direction: NDArray[np.float64]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
-from forebay.wave.imaging import check_every, imaging_interval, laplacian_filter, normalise
+from forebay.wave.imaging import check_every, imaging_interval, inverse_scattering, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, frequencies_of, image_records, pairs, prepare, rehearsed
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
@@ -52,6 +52,10 @@ class Migration:
     def clean(self) -> Any:
         """Return the image divided by the illumination and rid of its smooth part, where the image is."""
         return laplacian_filter(normalise(self.image, self.illumination), self.grid)
+
+    def inverse_scattering(self) -> Any:
+        """Return what `imaging.inverse_scattering` makes of the image, where that is."""
+        return inverse_scattering(self.image, self.illumination, self.grid)
 
 
 @overload

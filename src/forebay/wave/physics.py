@@ -120,6 +120,12 @@ class Physics(Protocol):
         """Turn wavelets per volume, a row for each step, into what a step is given."""
         return density
 
+    def impulses_transposed(self, owed: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Apply the transpose of `impulses`."""
+        if type(self).impulses is not Physics.impulses:
+            raise WaveError("impulses of this kind have no transpose: give their physics `impulses_transposed`")
+        return owed
+
     def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
         """Take what was heard in each step to the step's beginning."""
         return heard
@@ -148,9 +154,13 @@ class Physics(Protocol):
         """Return what `Adjoint.back_to` returns of the adjoint's state: all of it, or one field."""
         return state
 
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Take the adjoint back to what data owe to what sources sent in a step, and read it at each of them."""
+        raise WaveError("waves of this kind do not tell what their sources are owed: give their physics `arrive`")
+
     def scatterers(self, change: Any, parameter: str) -> Any:
         """Bind a small change of the model, an array like the model's, for `advance_scattered`."""
-        raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel")
+        raise WaveError(NOT_SCATTERED)
 
     def advance_scattered(
         self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any

@@ -102,6 +102,11 @@ class PressureWaves(Physics):
         """Read the pressure at an antenna's points."""
         self.kernels.gather(state["p"], antenna.points, out)
 
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Take the adjoint to the end of a step, and read the pressure at the sources."""
+        adjoint.back_to(step + 1)
+        self.record(adjoint.state, adjoint.loop.sources, out)
+
     def advance(
         self, state: State, senders: Any, sent: Any, steps: Sequence[int], hears: tuple[Any, Any] | None = None
     ) -> State:

@@ -1,5 +1,6 @@
 """Waves in networks and losses of one's own: modelling that autograd of PyTorch differentiates, inside a budget."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -9,16 +10,21 @@ from torch import Tensor
 from forebay import engine
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.model import AcousticModel
+from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
 from forebay.wave.gradient import Sensitivity
 from forebay.wave.imaging import check_every
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import prepare
+from forebay.wave.physics import EarthModel
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.shot import Shot
 
+MODELS = {frozenset(names_of(kind)): kind for kind in (AcousticModel, DensityModel, VTIModel, ElasticModel)}
+"""The types of models by the names of their arrays."""
+
 
 def propagate(
-    velocity: Tensor,
+    velocity: Tensor | Mapping[str, Tensor],
     grid: Grid,
     shot: Shot,
     *,
@@ -29,7 +35,7 @@ def propagate(
     every: int = 1,
     **reversal: Any,
 ) -> Tensor:
-    """Return what the receivers of a shot hear, as a tensor beside the velocity that autograd can differentiate.
+    """Return what the receivers of a shot hear, as a tensor beside the model's that autograd can differentiate.
 
     From the forward to the backward pass, what the latter needs waits inside the budget. A second backward pass through
     the same data is refused: model them again.
@@ -37,9 +43,12 @@ def propagate(
     Parameters
     ----------
     velocity
-        Metres per second, a tensor of the grid's shape, on the CPU or a GPU.
+        Metres per second, a tensor of the grid's shape, on the CPU or a GPU. For other waves than those of an
+        `AcousticModel` such tensors by name: "velocity" and "density" of a `DensityModel`, "velocity", "epsilon" and
+        "delta" of a `VTIModel`, "vp", "vs" and "rho" of an `ElasticModel`. Each may have a gradient or not.
     grid, max_vel
-        As for `AcousticModel`. With `max_vel` time step and layers do not depend on the velocity.
+        As for the model. With `max_vel` layers do not depend on the velocities, and time steps not on them either where
+        densities are even; where they vary, give `dt` for steps that stay the same.
     shot
         Sources, wavelet and receivers; its data are not looked at.
     dt, order, dtype, every
@@ -58,26 +67,41 @@ def propagate(
     (torch.Size([100, 10]), True)
     """
     check_every(every)
+    tensors = dict(velocity) if isinstance(velocity, Mapping) else {"velocity": velocity}
+    if frozenset(tensors) not in MODELS:
+        known = "; ".join(", ".join(names_of(kind)) for kind in MODELS.values())
+        raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
     stepping = {"dt": dt, "order": order, "dtype": dtype}
-    if not (velocity.requires_grad and torch.is_grad_enabled()):
-        return _beside(simulate(shot, _model(velocity, grid, max_vel), **stepping), velocity)
-    return _Propagated.apply(velocity, grid, max_vel, shot, stepping, every, reversal)  # type: ignore[no-any-return, no-untyped-call]
+    if not (any(tensor.requires_grad for tensor in tensors.values()) and torch.is_grad_enabled()):
+        return _beside(simulate(shot, _model(tensors, grid, max_vel), **stepping), next(iter(tensors.values())))
+    names, values = tuple(tensors), tuple(tensors.values())
+    return _Propagated.apply(names, grid, max_vel, shot, stepping, every, reversal, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Propagated(torch.autograd.Function):
-    """Velocity to data."""
+    """The tensors of a model to data."""
 
     @staticmethod
     def forward(
-        ctx: Any, velocity: Tensor, grid: Grid, max_vel: Any, shot: Shot, stepping: Any, every: int, reversal: Any
+        ctx: Any,
+        names: tuple[str, ...],
+        grid: Grid,
+        max_vel: Any,
+        shot: Shot,
+        stepping: Any,
+        every: int,
+        reversal: Any,
+        *tensors: Tensor,
     ) -> Tensor:
         """Run to the turn and wait there."""
-        loop = prepare(shot, _model(velocity, grid, max_vel), **stepping, every=every)
+        model = _model(dict(zip(names, tensors, strict=True)), grid, max_vel)
+        loop = prepare(shot, model, **stepping, every=every)
         sensitivity = Sensitivity(loop, every)
         waiting = engine.prepare(loop.forward, loop.propagator.zeros(), loop.steps, **sensitivity.options | reversal)
         last = waiting.forward(lambda final: {name: final[name].copy() for name in loop.propagator.sensitive_fields})
-        ctx.waiting, ctx.like = (waiting, sensitivity, last), velocity.detach()
-        return _beside(loop.data(), velocity)
+        ctx.waiting = waiting, sensitivity, last
+        ctx.like = {name: tensor.detach() for name, tensor in zip(names, tensors, strict=True)}
+        return _beside(loop.data(), tensors[0])
 
     @staticmethod
     @torch.autograd.function.once_differentiable
@@ -89,14 +113,19 @@ class _Propagated(torch.autograd.Function):
         with waiting:
             sensitivity.start_back(slope.cpu().numpy(), last)
             waiting.backward(sensitivity.backward, False)
-        owed = torch.as_tensor(sensitivity.end("velocity")).to(ctx.like)
-        return owed, *[None] * 6
+        owed = sensitivity.end("velocity")
+        by_name = owed if isinstance(owed, dict) else {"velocity": owed}
+        wanted = zip(ctx.like.items(), ctx.needs_input_grad[-len(ctx.like) :], strict=True)
+        return *[None] * 7, *(
+            torch.as_tensor(by_name[name]).to(like) if needed else None for (name, like), needed in wanted
+        )
 
 
-def _model(velocity: Tensor, grid: Grid, max_vel: float | None) -> AcousticModel:
-    """Return a model of the values that a tensor has now."""
-    values = velocity.detach()
-    return AcousticModel(values if values.is_cuda else values.numpy(), grid, max_vel)
+def _model(tensors: Mapping[str, Tensor], grid: Grid, max_vel: float | None) -> EarthModel:
+    """Return a model of the values that tensors have now."""
+    values = {name: tensor.detach() for name, tensor in tensors.items()}
+    arrays = {name: own if own.is_cuda else own.numpy() for name, own in values.items()}
+    return MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)
 
 
 def _beside(data: Any, velocity: Tensor) -> Tensor:

@@ -222,6 +222,30 @@ def test_single_steps_are_those_of_a_run(there, free_surface):
         assert np.array_equal(field, fields[name])
 
 
+@pytest.mark.parametrize(
+    "free_surface", [pytest.param(False, marks=pytest.mark.slow), True], ids=["open", "free surface"]
+)
+def test_what_is_scattered_agrees(there, free_surface):
+    model = random_rock(SHAPES["2-D"], free_surface=free_surface)
+    shot, rng = mixed_shot(model), np.random.default_rng(5)
+    sizes = np.where([kind == "explosion" for kind in shot.sends], 1e-6, 1.0)
+    sent = rng.standard_normal((shot.samples, len(sizes))) * sizes
+    change = ElasticModel(*(values * (1 + 0.1 * rng.random(values.shape)) for values in model.arrays), model.grid)
+    heard = []
+    for medium, moved in ((model, change), (there(model), there(change))):
+        loop = Loop(shot, Elastic(medium, shot.dt))
+        loop.sent, propagator = loop.kernels.put(sent), loop.propagator
+        change_of = {name: getattr(moved, name) - getattr(medium, name) for name in ("vp", "vs", "rho")}
+        waves = propagator.zeros(), propagator.zeros()
+        strength = propagator.scatterers(change_of, "velocity")
+        hears = loop.receivers, loop.heard
+        propagator.advance_scattered(waves, strength, loop.sources, loop.sent, range(loop.steps), hears)
+        heard.append(loop.data())
+    for kind in {*shot.hears}:
+        own = [each == kind for each in shot.hears]
+        twins.agree(heard[1][:, own], heard[0][:, own], 2e-5)
+
+
 @pytest.fixture(scope="module", params=[pytest.param("pressure", marks=pytest.mark.slow), "velocity z"])
 def seen(request):
     """Return a model and a shot with its data."""

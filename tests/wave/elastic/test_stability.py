@@ -73,6 +73,21 @@ def test_waves_in_a_closed_box_keep_their_energy(shape, free_surface):
     assert np.ptp(energies) < 1e-9 * energies[0]
 
 
+@pytest.mark.parametrize("free_surface", [False, True])
+def test_max_vel_lowers_the_time_step_and_models_below_it_share_one(free_surface):
+    grid = Grid((20, 22), 10.0, absorb=6, free_surface=free_surface)
+    slow, fast = uniform(grid), uniform(grid, vp=4000.0)
+    bound = [ElasticModel(*model.arrays, grid, max_vel=4500.0) for model in (slow, fast)]
+    assert largest_dt(bound[0]) == pytest.approx(largest_dt(slow) * 3000.0 / 4500.0)
+    assert largest_dt(bound[0]) == pytest.approx(largest_dt(bound[1]))
+    rough = random_rock((20, 22), free_surface=free_surface)
+    twice = ElasticModel(*rough.arrays, rough.grid, max_vel=2 * rough.fastest)
+    assert largest_dt(twice) == pytest.approx(largest_dt(rough) / 2)  # contrasts of density count all the same
+    assert Elastic(slow, 0.0016).dt == 0.0016
+    with pytest.raises(WaveError, match=r"unstable .* at 4500 m/s"):
+        Elastic(bound[0], 0.0016)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("fluid", [pytest.param(False, marks=pytest.mark.slow), True], ids=["rock", "soaked rock"])
 @pytest.mark.parametrize("free_surface", [False, True], ids=["open", "free surface"])

@@ -220,7 +220,7 @@ def test_half_of_a_gpu_is_planned_with_where_nothing_is_said_of_it(tmp_path, mon
     assert place.budget_of(told, device, None) == Budget(host=70)
 
 
-FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
+FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44, ("density", 3): 44}
 
 
 @pytest.mark.parametrize(("kind", "ndim"), FIELDS)

@@ -10,7 +10,7 @@ from tests.wave.job.jobs import job_text
 from forebay.errors import WaveError
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.model import AcousticModel, ElasticModel
+from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.files.formats import write_field
 from forebay.wave.files.segy.dialect import FOOT, Dialect, HeaderWord
@@ -139,6 +139,29 @@ class TestOfTheModel:
         np.save(tmp_path / "s.npy", vs[:5])
         with pytest.raises(WaveError, match=r"vs: expected the shape \(6, 8\) of the velocity; .* has \(5, 8\)"):
             inputs.media_of(job(physics=elastic))
+
+    def test_fields_of_other_media_are_taken_from_files(self, job, tmp_path):
+        fields = {
+            name: np.full((6, 8), value) for name, value in {"density": 2100.0, "epsilon": 0.2, "delta": 0.1}.items()
+        }
+        for name, values in fields.items():
+            np.save(tmp_path / f"{name}.npy", values)
+        fluid, shale = 'kind = "density"', 'kind = "vti"\nepsilon = "epsilon.npy"\ndelta = "delta.npy"'
+        for physics, kind, names in (
+            (fluid, DensityModel, []),
+            (fluid + '\ndensity = "density.npy"', DensityModel, ["density"]),
+            (shale, VTIModel, ["epsilon", "delta"]),
+        ):
+            grid, media = inputs.media_of(job(physics=physics, model=FILE + "\nsmooth = 25.0"))
+            medium = inputs.medium_of(job(physics=physics), media["true"], grid)
+            assert isinstance(medium, kind) and np.array_equal(medium.velocity, VELOCITY)
+            assert all(np.allclose(getattr(medium, name), fields[name]) for name in names)
+            smoothed = inputs.medium_of(job(physics=physics), media["model"], grid)
+            assert np.array_equal(smoothed.velocity, smooth(VELOCITY, (10.0, 10.0), 25.0, slowness=True))
+        _, media = inputs.media_of(job(physics=fluid))
+        water = VELOCITY <= 1510
+        assert np.all(media["model"]["density"][water] == 1000) and "vs" not in media["model"]
+        assert np.allclose(media["model"]["density"][~water], 310 * VELOCITY[~water] ** 0.25)
 
     def test_feet_are_those_of_velocities_in_seg_y(self, job, tmp_path):
         read = inputs._in_metres

@@ -45,11 +45,12 @@ def test_a_gpu_is_used_where_its_kernels_know_the_physics(kind, wanted, order, g
         assert place.device_of(job, gpus) == device
 
 
-def test_physics_without_kernels_are_computed_on_the_cpu(monkeypatch):
-    monkeypatch.setattr(place, "GPU_ORDERS", {"acoustic": 8})
-    assert place.device_of(job_of(physics='kind = "elastic"'), 1) == "cpu"
-    with pytest.raises(WaveError, match="elastic waves have no kernels there"):
-        place.device_of(job_of(run='device = "gpu"', physics='kind = "elastic"'), 1)
+@pytest.mark.parametrize("kind", ["acoustic", "density", "vti", "elastic"])
+def test_orders_without_kernels_are_computed_on_the_cpu(kind):
+    physics = f'kind = "{kind}"\norder = 10' + ('\nepsilon = "e.npy"\ndelta = "d.npy"' if kind == "vti" else "")
+    assert place.device_of(job_of(physics=physics), 1) == "cpu"
+    with pytest.raises(WaveError, match=r"physics\.order is 10, and at most 8 there"):
+        place.device_of(job_of(run='device = "gpu"', physics=physics), 1)
 
 
 @pytest.mark.parametrize(

@@ -477,6 +477,44 @@ def test_elastic_shots_are_jobs_too_and_find_the_strongest_layer(tmp_path, image
         assert abs(found - boundary) <= 3  # of the 25 of a wavelength
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["density", "vti"])
+def test_shots_of_other_kinds_are_jobs_too_and_find_the_strongest_layer(tmp_path, kind):
+    for name, value in {"e.npy": 0.05, "d.npy": 0.05}.items():  # waves are faster, and reflectors where they were
+        np.save(tmp_path / name, value * np.linspace(0, 1, 120)[:, None] + np.zeros((120, 240)))
+    files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind == "vti" else ""
+    text = ELASTIC.replace('image = "IMAGE"', "zero_phase = true").replace(
+        'kind = "elastic"', f'kind = "{kind}"\n{files}'
+    )
+    survey = run_job(parse(text.replace("HEARS", ""), tmp_path))
+    assert not survey.failed
+    velocity = survey.workspace.fields("true")["velocity"]
+    for columns in (slice(60, 90), slice(150, 180)):
+        boundary = np.diff(velocity[60:80, columns.start + 15]).argmax() + 60
+        found = survey.image[60:85, columns].mean(axis=1).argmax() + 60
+        assert abs(found - boundary) <= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["density", "vti"])
+def test_jobs_of_other_kinds_go_on_in_their_directory_and_in_no_others(tmp_path, kind):
+    names = {"density": ["density"], "vti": ["epsilon", "delta"]}[kind]
+    for name, value in {"density": 2000.0, "epsilon": 0.1, "delta": 0.05}.items():
+        np.save(tmp_path / f"{name}.npy", np.full((60, 120), value))
+    physics = "\n".join([f'kind = "{kind}"', *(f'{name} = "{name}.npy"' for name in names)])
+    text = AMPLE.replace("absorb = 20", f"absorb = 20\n{physics}").replace(f"shots = {SHOTS}", "shots = 2")
+    first = run_job(job_in(tmp_path, text=text))
+    console = Console(record=True, width=200, file=io.StringIO())
+    again = run_job(job_in(tmp_path, text=text), console)
+    assert (first.resumed, again.resumed) == (0, 2) and np.array_equal(first.image, again.image)
+    assert "damaged" not in console.export_text()
+    changed_field = np.load(tmp_path / f"{names[0]}.npy")
+    changed_field[30:] *= 1.1
+    np.save(tmp_path / f"{names[0]}.npy", changed_field)
+    with pytest.raises(WaveError, match="holds a job with other"):
+        run_job(job_in(tmp_path, text=text))
+
+
 class TestOnDask:
     """The same on a cluster: in this process, which is quick, and in processes of its own."""
 

@@ -132,6 +132,13 @@ class Density(SweepWaves):
         assert senders.back is not None
         return senders.back
 
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Take the adjoint to the end of a step, and read it at the sources without the density it carries."""
+        adjoint.back_to(step + 1)
+        points = adjoint.loop.sources.points
+        light = replace(points, weights=points.weights / self.density.reshape(-1)[points.cells])
+        self.kernels.gather(adjoint.state["p"], light, out)
+
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sums of what all steps owe to the logarithm of the stiffness, and to the density of fluxes."""
         return {name: self.zeros()["p"] for name in ("stiffness", "density")}

@@ -1,4 +1,4 @@
-"""The gradient of a misfit with respect to the velocities and the density of an elastic model.
+"""How data of elastic waves depend on velocities and density: the gradient of a misfit, and Born modelling.
 
 A step depends on the medium through b = 1 / rho and the stiffness C. With a and s the adjoint's velocities and
 stresses, as `propagator` scales them, what all steps owe to both is
@@ -9,8 +9,13 @@ The first sum is taken by parts, which moves the difference in time that is S D 
 it becomes that of v . (dt D S s + what velocity receivers send back). In the second, S is moved to the adjoint's side,
 where it adds the memory that its state has of each stress; that of their trace is kept beside the sums. So both need
 the velocities only, at one moment, and the record of a step is two fields of five, or three of nine.
+
+Born modelling carries the scattered wave by the same steps. What a step has added to a field of the wave, fading apart,
+is its medium times something: where the medium changes by a small part, that part of it is added to the scattered one.
 """
 
+from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -18,7 +23,7 @@ import numpy as np
 from forebay.wave.earth.arrays import returned
 from forebay.wave.earth.folding import folded
 from forebay.wave.elastic.layers import MEMORY
-from forebay.wave.elastic.medium import slopes
+from forebay.wave.elastic.medium import AXES, parts, slopes
 from forebay.wave.elastic.propagator import Propagator
 from forebay.wave.physics import State
 
@@ -92,3 +97,60 @@ def _weighted(propagator: Propagator, name: str, sums: Any, planes: slice) -> An
     for plane in np.flatnonzero(weights != 1):
         values[plane] *= weights[plane]
     return values if name.startswith("b") else -values
+
+
+def scatterers(propagator: Propagator, change: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by which parts of what a step adds to each field a change of the model scatters, and how fields fade."""
+    kernels, layout, halo = propagator.kernels, propagator.layout, propagator.halo
+
+    def put(values: Any) -> Any:
+        return kernels.put(layout.pad(values.astype(kernels.dtype)))
+
+    strength = {name: put(values) for name, values in parts(propagator.model, halo, change).items()}
+    for name in (*propagator.velocities, *propagator.stresses):
+        strength[name] = _faded(propagator, name) ** 2
+    for name in propagator.velocities:  # what is added before a step fades in it
+        strength["b" + name[1:]] = strength["b" + name[1:]] / strength[name]
+    return strength
+
+
+def _faded(propagator: Propagator, name: str) -> Any:
+    """Return by what a field fades, twice in a step: g at its points."""
+    axes, along = AXES[propagator.model.grid.ndim], []
+    for axis, (letter, g) in enumerate(zip(axes, propagator.layers.g, strict=True)):
+        half = name[1:].count(letter) == 1  # of a normal stress, which names its axis twice, at whole points
+        shape = [1] * len(axes)
+        shape[axis] = -1
+        along.append(g[int(half)].reshape(shape))
+    return prod(along[1:], start=along[0])
+
+
+def advance_scattered(
+    propagator: Propagator,
+    waves: tuple[State, State],
+    strength: dict[str, Any],
+    sends: tuple[Any, Any],
+    steps: Sequence[int],
+    hears: Any,
+) -> tuple[State, State]:
+    """Advance a wave and what it scatters, in place; an antenna hears the latter."""
+    (wave, scattered), (senders, sent) = waves, sends
+    ndim, silence = propagator.model.grid.ndim, 0 * sent
+    normal, shear = propagator.stresses[:ndim], propagator.stresses[ndim:]
+    for step in steps:
+        added = {name: strength[name] * wave[name] for name in (*propagator.velocities, *propagator.stresses)}
+        wave = propagator.advance(wave, senders, sent, [step])
+        for name, before in added.items():
+            np.subtract(wave[name], before, out=before)
+        for name in propagator.velocities:
+            scattered[name] += strength["b" + name[1:]] * added[name]
+        scattered = propagator.advance(scattered, senders, silence, [step], hears)
+        whole = strength["trace"] * sum(added[name] for name in normal)
+        for name in normal:
+            scattered[name] += whole
+            scattered[name] += strength["same"] * added[name]
+        for name in shear:
+            scattered[name] += strength["m" + name[1:]] * added[name]
+        if propagator.model.grid.free_surface:
+            scattered[normal[0]][propagator.halo] = 0
+    return wave, scattered

@@ -27,6 +27,14 @@ def impulses_of(density: NDArray[np.float64], kinds: Sequence[str], dt: float) -
     return impulses
 
 
+def impulses_transposed(owed: NDArray[np.float64], kinds: Sequence[str], dt: float) -> NDArray[np.float64]:
+    """Return what is owed to wavelets per volume: the transpose of `impulses_of`."""
+    spread = owed.copy()
+    exploding = [kind == "explosion" for kind in kinds]
+    spread[:, exploding] = -np.cumsum(owed[::-1, exploding], axis=0)[::-1] * dt
+    return spread * dt
+
+
 def half_a_step_earlier(heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
     """Take velocities, which are heard between the steps, to the beginning of each."""
     moving, steps = _moving(kinds), len(heard)

@@ -6,11 +6,14 @@ fluid there is no shear. At a free surface the normal stress across it is zero: 
 it alone, with moduli that give the stress across no say.
 """
 
+from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from forebay.wave.earth.arrays import computable
 from forebay.wave.earth.model import ElasticModel
 
 Array = NDArray[np.float64]
@@ -102,6 +105,48 @@ def slopes(model: ElasticModel, halo: int, planes: slice, totals: dict[str, Arra
         "vs": 2 * rho * vs * (of_mu - 2 * of_lam),
         "rho": of_rho + (vp**2 - 2 * vs**2) * of_lam + vs**2 * of_mu,
     }
+
+
+def parts(model: ElasticModel, halo: int, change: Mapping[str, Any]) -> dict[str, Array]:
+    """Return by which parts the averages change with a small change of vp, vs and rho: the transpose of `slopes`.
+
+    "trace" and "same" are for normal stresses: by how much their sum and each itself add to it, see `_normal_parts`.
+    """
+    grid, axes = model.grid, AXES[model.grid.ndim]
+    rho, lam, mu = _moduli(model, halo)
+    vp, vs = (grid.extend(values, halo).astype(np.float64) for values in model.arrays[:2])
+    of_arrays = {
+        name: grid.extend(computable(values, "a change"), halo).astype(np.float64) for name, values in change.items()
+    }
+    of_vp, of_vs, of_rho = (of_arrays.get(name, np.zeros_like(rho)) for name in ("vp", "vs", "rho"))
+    of_mu = of_rho * vs**2 + 2 * rho * vs * of_vs
+    of_lam = of_rho * vp**2 + 2 * rho * vp * of_vp - 2 * of_mu
+    shares = {f"b{letter}": -_mean(of_rho, axis) / _mean(rho, axis) for axis, letter in enumerate(axes)}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        softness, softer = 1 / mu, np.where(mu > 0, of_mu / mu**2, 0.0)
+        for first, second in combinations(range(len(axes)), 2):
+            stiffness = 1 / _mean(_mean(softness, first), second)
+            shares[f"m{axes[first]}{axes[second]}"] = stiffness * _mean(_mean(softer, first), second)
+    shares["trace"], shares["same"] = _normal_parts(lam, mu, of_lam, of_mu, grid.ndim)
+    if (row := _surface_row(model, halo, None)) is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            across = 4 * mu[row] ** 2 * of_lam[row] + 2 * lam[row] ** 2 * of_mu[row]
+            across = np.where(mu[row] > 0, across / (lam[row] + 2 * mu[row]) ** 2, 0.0)
+        along = _normal_parts(_across(lam[row], mu[row]), mu[row], across, of_mu[row], grid.ndim - 1)
+        shares["trace"][row], shares["same"][row] = along
+    return shares
+
+
+def _normal_parts(lam: Array, mu: Array, of_lam: Array, of_mu: Array, ndim: int) -> tuple[Array, Array]:
+    """Return what a change of moduli makes of normal stresses, times their sum and times each of them.
+
+    From stresses t = lam e + 2 mu e_i follow the sum of strains, e = sum(t) / (n lam + 2 mu), and each, by 2 e_i =
+    (t - lam e) / mu.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        same = np.where(mu > 0, of_mu / mu, 0.0)  # a fluid stays one, to first order
+        whole = ndim * lam + 2 * mu
+        return np.where(whole > 0, (of_lam - same * lam) / whole, 0.0), same
 
 
 def _surface_slopes(totals: dict[str, Array], lam: Array, mu: Array, ndim: int, row: int) -> tuple[Array, Array]:

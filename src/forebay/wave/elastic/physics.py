@@ -12,7 +12,12 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import ElasticModel
 from forebay.wave.earth.stability import resolving
 from forebay.wave.elastic import gradient, images
-from forebay.wave.elastic.impulses import half_a_step_earlier, half_a_step_earlier_transposed, impulses_of
+from forebay.wave.elastic.impulses import (
+    half_a_step_earlier,
+    half_a_step_earlier_transposed,
+    impulses_of,
+    impulses_transposed,
+)
 from forebay.wave.elastic.layers import MEMORY, memory_of
 from forebay.wave.elastic.medium import stiffest
 from forebay.wave.elastic.propagator import STRESSES, VELOCITIES, Propagator
@@ -43,10 +48,14 @@ class Elastic(Propagator):
 
     @staticmethod
     def largest_dt(model: ElasticModel, order: int) -> float:
-        """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`."""
+        """Return the largest stable time step, which a pressure wave decides; see `Acoustic.largest_dt`.
+
+        With `max_vel` it is smaller by as much as that is above the model's largest velocity. Where densities vary it
+        still depends on how they lie beside the velocities.
+        """
         slopes = [steepest(order, model.grid.free_surface and axis == 0) for axis in range(model.grid.ndim)]
         worst = sum((slope / step) ** 2 for slope, step in zip(slopes, model.grid.spacing, strict=True))
-        return 2 / (stiffest(model) * math.sqrt(worst))
+        return 2 / (stiffest(model) * math.sqrt(worst)) * float(model.arrays[0].max()) / model.fastest
 
     @staticmethod
     def points_per_wavelength(order: int) -> float:
@@ -73,6 +82,10 @@ class Elastic(Propagator):
         """Turn wavelets per volume, at each step, into impulses of force and volumes drawn out."""
         return impulses_of(density, kinds, self.dt)
 
+    def impulses_transposed(self, owed: NDArray[np.float64], kinds: Sequence[str]) -> NDArray[np.float64]:
+        """Apply the transpose of `impulses`."""
+        return impulses_transposed(owed, kinds, self.dt)
+
     def at_steps(self, heard: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
         """Take velocities, which are heard between the steps, to the beginning of each."""
         return half_a_step_earlier(heard, kinds)
@@ -80,6 +93,16 @@ class Elastic(Propagator):
     def at_steps_transposed(self, data: NDArray[Any], kinds: Sequence[str]) -> NDArray[Any]:
         """Apply the transpose of `at_steps`."""
         return half_a_step_earlier_transposed(data, kinds)
+
+    def scatterers(self, change: Any, parameter: str) -> Any:
+        """Bind a change of "vp", "vs" and "rho", by name; those that are left out do not change."""
+        return gradient.scatterers(self, change)
+
+    def advance_scattered(
+        self, waves: tuple[State, State], strength: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
+    ) -> tuple[State, State]:
+        """Advance a wave and what it scatters, of which pressures are heard before each step and velocities in it."""
+        return gradient.advance_scattered(self, waves, strength, (senders, sent), steps, hears)
 
     def image_sums(self, names: Sequence[str]) -> Images:
         """Make images and their illuminations, in which nothing is seen yet."""

@@ -224,6 +224,11 @@ class Propagator(Physics):
         """Read the pressure at an antenna's points, or the velocities: before a step the one, after it the others."""
         self.kernels.hear(self, state, antenna, out, still)
 
+    def arrive(self, adjoint: Any, step: int, out: Any) -> None:
+        """Read the adjoint's pressure at the sources at the end of a step, and its velocities at the beginning."""
+        self.record(adjoint.back_to(step + 1), adjoint.loop.sources, out, still=True)
+        self.record(adjoint.back_to(step), adjoint.loop.sources, out, still=False)
+
     def pressure(self, state: State) -> Any:
         """Return the pressure inside the model."""
         normal = self.stresses[: self.model.grid.ndim]

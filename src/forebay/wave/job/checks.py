@@ -152,7 +152,7 @@ def _check_points(job: Job, grid: Grid, acquisition: Acquisition) -> None:
     for shot in range(geometry.count):
         for who, places in (("source", geometry.sources[shot]), ("receivers", geometry.receivers_of(shot))):
             try:
-                checked_positions(places, grid, mirrored=job.physics.kind == "acoustic")
+                checked_positions(places, grid, mirrored=job.physics.kind != "elastic")
             except WaveError as error:
                 hints = ["model.origin and model.spacing say where the model lies"] if job.model.velocity else []
                 if who == "receivers":

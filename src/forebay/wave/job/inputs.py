@@ -15,7 +15,7 @@ from forebay.errors import WaveError
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
-from forebay.wave.earth.model import AcousticModel, ElasticModel
+from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
 from forebay.wave.earth.smoothing import smooth
 from forebay.wave.files.formats import look_at_shots, read_field
 from forebay.wave.files.segy.dialect import SEGY, UNITS, WORDS, Dialect, HeaderWord
@@ -42,6 +42,15 @@ CUT_OFF_IN_FILE = 0.1
 """The same of one that was recorded, whose end is not that quiet."""
 EARLIEST = 10
 """times the length of the data that a wavelet may begin before them"""
+OTHERS = ("vs", "density", "epsilon", "delta")
+"""Fields beside the velocity that `physics` may name files of."""
+MODELS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "acoustic": (AcousticModel, ("velocity",)),
+    "density": (DensityModel, ("velocity", "density")),
+    "vti": (VTIModel, ("velocity", "epsilon", "delta")),
+    "elastic": (ElasticModel, ("velocity", "vs", "density")),
+}
+"""The model of each kind of waves, and the fields that it is made of."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +125,7 @@ def media_of(job: Job, device: Any = None) -> tuple[Grid, dict[str, Fields]]:
         )
     layers = {} if job.physics.absorb is None else {"absorb": job.physics.absorb}
     grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
-    files = {"true": table.true, "vs": job.physics.vs, "density": job.physics.density}
+    files = {"true": table.true, **{name: getattr(job.physics, name) for name in OTHERS}}
     read = {name: _like(job, velocity, path, name) for name, path in files.items() if path is not None}
     others = {name: values for name, values in read.items() if name != "true"}
     media = {"model": completed(job, {"velocity": velocity, **others})}
@@ -136,14 +145,14 @@ def _with_room(work: Callable[..., Any], device: Any) -> Any:
 
 
 def completed(job: Job, fields: Fields) -> Fields:
-    """Complete elastic media by the shear velocity and density that no file tells, from the velocity."""
-    if job.physics.kind == "acoustic":
-        return fields
+    """Complete media by the shear velocity and density that no file tells, from the velocity."""
     velocity = fields["velocity"]
-    water = velocity <= WATER
-    vs = np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype)
-    rho = np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype)
-    return {"vs": vs, "density": rho, **fields}
+    water, made = velocity <= WATER, {}
+    if job.physics.kind == "elastic":
+        made["vs"] = np.where(water, 0, velocity / np.sqrt(3)).astype(velocity.dtype)
+    if job.physics.kind in ("elastic", "density"):
+        made["density"] = np.where(water, 1000, 310 * velocity**0.25).astype(velocity.dtype)
+    return {**made, **fields}
 
 
 def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any) -> Fields:
@@ -182,7 +191,7 @@ def _in_metres(job: Job, path: Path, velocity: NDArray[Any]) -> NDArray[Any]:
 def _like(job: Job, velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
     """Read a field that must have the shape of the velocity."""
     values = np.ascontiguousarray(_real(read_field(path, model_dialect(job)).values, name, path), np.float32)
-    if name != "density":
+    if name in ("true", "vs"):
         values = _in_metres(job, path, values)
     if values.shape != velocity.shape:
         raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
@@ -331,6 +340,5 @@ def _samples_in(seconds: float, dt: float) -> int:
 
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
     """Bind fields, as `media_of` gives them, to the physics of a job; `put` brings them to where waves are computed."""
-    if job.physics.kind == "acoustic":
-        return AcousticModel(put(fields["velocity"]), grid)
-    return ElasticModel(put(fields["velocity"]), put(fields["vs"]), put(fields["density"]), grid)
+    model, names = MODELS[job.physics.kind]
+    return model(*(put(fields[name]) for name in names), grid)

@@ -79,7 +79,7 @@ class Job(Table):
                 raise ValueError("geometry: expected shots, a number, or the files sources and receivers")
         elif self.model.true is not None:
             raise ValueError("model.true: expected where shots are modelled only, and data.file has them")
-        if self.physics.kind == "acoustic" and self.imaging.image != "pp":
+        if self.physics.kind != "elastic" and self.imaging.image != "pp":
             raise ValueError("imaging.image: expected only beside physics.kind = 'elastic'")
         if self.command != "rtm":
             for table, keys in IDLE.items():

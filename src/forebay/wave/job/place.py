@@ -16,8 +16,8 @@ from forebay.units import Budget, to_text
 from forebay.wave.earth.grid import Grid
 from forebay.wave.job.job import Job
 
-GPU_ORDERS = {"acoustic": 8, "elastic": 8}
-"""The physics that have kernels on a GPU, and the highest order of each."""
+GPU_ORDER = 8
+"""The highest order that kernels on a GPU have, of each physics."""
 NEEDS = {"zarr": ("zarr", "wave")}
 """The library of a format, and the extra that brings it."""
 FULL = 12_000_000
@@ -49,13 +49,9 @@ def check_tools(job: Job) -> None:
 
 
 def device_of(job: Job, gpus: int) -> str:
-    """Choose "cpu" or "gpu"; refuse a GPU that is not there or knows nothing of the job's physics."""
-    wanted, kind, order = job.run.device, job.physics.kind, job.physics.order
-    unable = ""
-    if kind not in GPU_ORDERS:
-        unable = f"{kind} waves have no kernels there"
-    elif order > GPU_ORDERS[kind]:
-        unable = f"physics.order is {order}, and at most {GPU_ORDERS[kind]} there"
+    """Choose "cpu" or "gpu"; refuse a GPU that is not there or has no kernels of the job's order."""
+    wanted, order = job.run.device, job.physics.order
+    unable = f"physics.order is {order}, and at most {GPU_ORDER} there" if order > GPU_ORDER else ""
     if wanted == "gpu" and (unable or not gpus):
         raise WaveError(
             f"run.device: a GPU cannot be used ({unable or why_not() or 'the workers have none'}): take 'cpu'"

@@ -194,10 +194,14 @@ class WaveletTable(Table):
         return self
 
 
+KEYS = {"density": ("density",), "vti": ("epsilon", "delta"), "elastic": ("vs", "density", "sends", "hears")}
+"""What kinds of waves may be told beside what all may be."""
+
+
 class PhysicsTable(Table):
     """How waves are computed."""
 
-    kind: Literal["acoustic", "elastic"] = "acoustic"
+    kind: Literal["acoustic", "density", "vti", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
     absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
     """points of each absorbing layer; unless told 20"""
@@ -209,14 +213,22 @@ class PhysicsTable(Table):
     vs: Path | None = None
     """elastic: metres per second; unless told, the velocity over the square root of 3"""
     density: Path | None = None
-    """elastic: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
+    """elastic, density: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
+    epsilon: Path | None = None
+    """vti: of Thomsen's parameters, as `delta`, nowhere below it"""
+    delta: Path | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> "PhysicsTable":
-        if self.kind == "acoustic":
-            usual = {"sends": "explosion", "hears": "pressure"}
-            if keys := self._set("vs", "density") + [key for key in usual if getattr(self, key) != usual[key]]:
-                raise ValueError(f"kind = 'elastic' beside {', '.join(keys)}")
+        usual = {"sends": "explosion", "hears": "pressure"}
+        told = self._set("vs", "density", "epsilon", "delta")
+        told += [key for key in usual if getattr(self, key) != usual[key]]
+        for key in told:
+            known = [kind for kind, keys in KEYS.items() if key in keys]
+            if self.kind not in known:
+                raise ValueError(f"kind = {' or '.join(map(repr, known))} beside {key}")
+        if self.kind == "vti" and (self.epsilon is None or self.delta is None):
+            raise ValueError("the files epsilon and delta beside kind = 'vti'")
         return self
 
 

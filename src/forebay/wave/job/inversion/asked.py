@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.checksums import checksum_of, raw_bytes
-from forebay.wave.earth.model import AcousticModel, ElasticModel
 from forebay.wave.files.npy import load_arrays
 from forebay.wave.files.seal import open_archive
 from forebay.wave.inversion.sources import low_pass
+from forebay.wave.inversion.unknowns import names_of
+from forebay.wave.job.inputs import MODELS
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import putter
 from forebay.wave.job.work import muted, recorded, shot_of
@@ -23,8 +24,8 @@ FOLDER = "inversion"
 """In the directory of a job: what its passes are asked, and what came of them."""
 DATA = ShotWork("data", "data")
 """The pass that models shots, once for all others."""
-ARRAYS = {"acoustic": ("velocity",), "elastic": ("vp", "vs", "rho")}
-"""Names of the arrays of a model."""
+ARRAYS = {kind: tuple(names_of(model)) for kind, (model, _) in MODELS.items()}
+"""Names of the arrays of a model, by the kind of its waves."""
 OUTCOME = "outcome"
 """The name of what is kept of a least-squares migration that has ended."""
 SENT, FASTEST, LIMIT = "sent", "fastest", "limit"
@@ -87,14 +88,13 @@ def asked_of(workspace: Workspace) -> PassRequest:
 
 def arrays_asked(asked: PassRequest) -> list[str]:
     """Return the names of the model's arrays."""
-    return [name for names in ARRAYS.values() for name in names if name in asked.arrays]
+    return [name for name in dict.fromkeys(sum(ARRAYS.values(), ())) if name in asked.arrays]
 
 
 def model_asked(workspace: Workspace, number: int, asked: PassRequest) -> Any:
     """Return what the waves of a shot travel through, where they are computed."""
     described, box = workspace.described, workspace.boxes[number]
-    kind: Any = AcousticModel if described.job.physics.kind == "acoustic" else ElasticModel
-    names = ARRAYS[described.job.physics.kind]
+    names, (kind, _) = ARRAYS[described.job.physics.kind], MODELS[described.job.physics.kind]
     put, grid = putter(described.device), part_of(described.grid, box)
     arrays = {name: put(np.ascontiguousarray(asked.arrays[name][box])) for name in names}
     return kind(**arrays, grid=grid, max_vel=asked.fastest)

@@ -37,7 +37,9 @@ from forebay.dask.clusters import ask_workers, private_cluster
 from forebay.dask.limits import limits_of
 
 FIELDS = {("acoustic", 2): 12, ("acoustic", 3): 12, ("elastic", 2): 30, ("elastic", 3): 44}
-"""Arrays of the fields' size that a shot works with, beside what it keeps: as measured, and a fifth more."""
+"""Arrays of the fields' size that a shot works with, beside what it keeps: as measured of these, and a fifth more.
+
+Those of other kinds were not measured. They have fewer fields than elastic ones, and are given as much."""
 BYTES = 4
 """of a number"""
 GATHERS = 5
@@ -219,7 +221,9 @@ class ShotCluster:
         limits = limits_of(self.client, try_shot)
         fields = part_of(workspace.described.grid, workspace.boxes[0]).fields(job.physics.order // 2)
         gathers = GATHERS * workspace.geometry.most_receivers * steps_of(workspace)[0]
-        working = FIELDS[job.physics.kind, len(fields)] * math.prod(fields) + gathers
+        working = (
+            FIELDS.get((job.physics.kind, len(fields)), FIELDS["elastic", len(fields)]) * math.prod(fields) + gathers
+        )
         left = limits.budget - BYTES * working
         if left <= 0:
             raise BudgetError(
