@@ -340,7 +340,7 @@ def test_a_function_that_returns_nothing_is_learned_without_an_output():
 @linux
 @pytest.mark.slow
 def test_random_memory_is_said_and_bounded_widely():
-    with pytest.warns(FootprintWarning, match="its memory is random"):
+    with pytest.warns(FootprintWarning, match="its memory is (random|not monotone)"):
         model = learn(functions.random_memory, ndim=2, samples=7)
     assert model.predict((3000, 3000)).upper > 8 * 21 * 3000 * 3000  # more than its dice can ask for
 
