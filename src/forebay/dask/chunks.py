@@ -14,7 +14,8 @@ from dask.array.overlap import coerce_boundary, coerce_depth
 
 from forebay.dask.call import ChunkedCall
 from forebay.dask.limits import limits_of
-from forebay.dask.measuring import Observation, observations_of, tighten
+from forebay.dask.measuring import Observation, observations_of
+from forebay.dask.tightening import tighten
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
@@ -90,8 +91,10 @@ def map_blocks(
     call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
     cut = call.cut(arrays)
     call.check_axes(cut[0], passed)
+    described = call.described(cut[0]) | passed
+    function = call.run(measure, described, call.cut_of(cut[0], (0,) * cut[0].ndim))
     with call.annotated():
-        return da.map_blocks(call.run(measure), *cut, **call.described(cut[0]) | passed | own)
+        return da.map_blocks(function, *cut, **described | own)
 
 
 def map_overlap(
@@ -119,10 +122,11 @@ def map_overlap(
     cut = call.cut(arrays)
     if trim:
         call.check_shape()
-    passed = call.described(cut[0], halo=True) | passed | own
+    passed = call.described(cut[0], halo=True) | passed
+    function = call.run(measure, passed, call.cut_of(cut[0], _halo(cut[0].ndim, depth, boundary, len(cut))[0]))
     passed |= {"align_arrays": align_arrays, "allow_rechunk": allow_rechunk, "trim": trim}
     with call.annotated():
-        return da.map_overlap(call.run(measure), *cut, depth=depth, boundary=boundary, **passed)
+        return da.map_overlap(function, *cut, depth=depth, boundary=boundary, **passed | own)
 
 
 def observed(
@@ -197,7 +201,7 @@ def _prepare(
         whole=whole,
         waiting=WAITING,
     )
-    return ChunkedCall(func, key, footprint, limits, plan, on_device, host)
+    return ChunkedCall(func, key, footprint, limits, plan, on_device, host, client, whole)
 
 
 def _reach(

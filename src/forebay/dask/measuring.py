@@ -1,38 +1,35 @@
-"""Measuring goes on while chunks are worked on: what each needed is an observation, and those tighten a model."""
+"""Measuring goes on while chunks are worked on: what each needed is an observation, and who needs too much is cut."""
 
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Hashable
+from dataclasses import asdict, dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
 import distributed
+from dask.base import normalize_token
 
-from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
-from forebay.footprint.estimate import Estimate
-from forebay.footprint.measure.process import name_of
+from forebay.dask.parts import Cut, UncutError, in_parts
+from forebay.dask.rescue import OutgrownError, run_guarded
+from forebay.footprint.errors import FootprintWarning
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
+from forebay.units import to_text
 
 TOPIC = "forebay-footprint"
 """The topic of the events that workers log, followed by the key of the function."""
-
-LEAST = 0.02
-"""The margin that a bound keeps however much was observed: other shapes of the same size differ a little."""
-
-ENOUGH = 3
-"""Runs of about one size that are believed against the model: garbage that goes meanwhile hides a part of some."""
 
 _LOCAL: dict[str, list["Observation"]] = defaultdict(list)
 """Observations of chunks that were worked on in this process."""
 _WARM: set[str] = set()
 """The keys of functions that have run in this process."""
-_RUNNING = 0
-_STARTED = 0
-_COUNTING = threading.Lock()
+_PARTS: dict[str, int] = defaultdict(lambda: 1)
+"""In how many parts the blocks of each call are worked on in this process, once one has outgrown its room; none where
+they cannot be cut."""
+_CHECKED: set[str] = set()
+"""The calls whose parts gave what the whole gave."""
 
 
 @dataclass(frozen=True)
@@ -63,109 +60,160 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class WatchedCall:
+    """What those who run the blocks of a call know of it."""
+
+    key: str
+    """of the function"""
+    name: str
+    """of the tasks, without what tells them apart"""
+    room: int
+    """bytes that a block may need above its input: its bound, and what that leaves of the budget"""
+    cut: Cut | None = None
+    """how a block may be worked on in parts"""
+
+
+class Company:
+    """Tells whether a block runs alone in its process: peaks are those of the process."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._running: set[Hashable] = set()
+        self._begun = 0
+
+    def enter(self, task: Hashable) -> None:
+        """Note that a task begins."""
+        with self._changing:
+            self._begun += task not in self._running
+            self._running.add(task)
+
+    def leave(self, task: Hashable) -> None:
+        """Note that it has ended."""
+        with self._changing:
+            self._running.discard(task)
+
+    def alone(self) -> Callable[[], bool]:
+        """Return what tells later whether the one task that runs now had no company since."""
+        begun, company = self._begun, len(self._running) > 1
+        return lambda: not company and begun == self._begun
+
+
+COMPANY = Company()
+"""Of all tasks of this process: those of workers, and elsewhere those that are measured."""
+
+
+@dataclass(frozen=True)
 class MeasuredFunction:
-    """A function that says what it needed each time it runs alone in its process, while no data arrives there."""
+    """A function that says what it needed each time it runs alone in its process, while no data arrives there.
+
+    Once a block has needed more room than there is, what remains is worked on in parts.
+    """
 
     func: Callable[..., Any]
-    key: str
+    call: WatchedCall
 
-    def __call__(self, *chunks: Any, **options: Any) -> Any:
-        """Run the function on its chunks."""
-        with _alone() as alone:
-            arrived = _arrivals()
-            before = _forget_peak()
-            begun = time.perf_counter()
-            result = self.func(*chunks, **options)
-            seconds = time.perf_counter() - begun
-            peak = 0 if before is None else read_status("VmHWM")
-            still = arrived is not None and arrived == _arrivals()
-        if before is not None and still and alone() and prod(chunks[0].shape):
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run the function on the blocks among its arguments."""
+        places = [place for place, argument in enumerate(arguments) if hasattr(argument, "dtype")]
+        blocks = tuple(arguments[place] for place in places)
+        while True:
+            count, most = self._counts(blocks)
+
+            def run(parts: tuple[Any, ...], count: int = count, guarded: bool = count < most) -> Any:
+                filled = list(arguments)
+                for place, part in zip(places, parts, strict=True):
+                    filled[place] = part
+                return self._measured(filled, options, parts, count, guarded)
+
+            try:
+                if count == 1:
+                    return run(blocks)
+                assert self.call.cut is not None
+                result = in_parts(run, blocks, self.call.cut, count, check=self.call.name not in _CHECKED)
+                _CHECKED.add(self.call.name)
+                return result
+            except OutgrownError as outgrown:
+                self._shrink(outgrown.held, count, blocks)
+            except UncutError:
+                _PARTS[self.call.name] = 0
+
+    def _counts(self, blocks: tuple[Any, ...]) -> tuple[int, int]:
+        """Return in how many parts blocks are to be worked on, and in how many they can be."""
+        wanted = _PARTS[self.call.name]
+        if not wanted or self.call.cut is None or len({block.shape for block in blocks}) != 1:
+            return 1, 1
+        most = max(1, self.call.cut.most(blocks[0].shape))
+        return min(wanted, most), most
+
+    def _measured(
+        self, arguments: list[Any], options: dict[str, Any], blocks: tuple[Any, ...], count: int, guarded: bool
+    ) -> Any:
+        alone, arrived = COMPANY.alone(), _arrivals()
+        first, before = self.call.key not in _WARM, _forget_peak()
+        begun = time.perf_counter()
+
+        def report(needed: int, result: Any = None) -> bool:
+            """Report what was needed, if it was the block's; tell whether it was."""
+            seconds, still = time.perf_counter() - begun, arrived is not None and arrived == _arrivals()
+            if not (still and alone() and blocks and prod(blocks[0].shape)):
+                return False
             shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
             output, kind = (None, None) if shape is None else (tuple(shape), str(dtype))
-            given, first = tuple(chunks[0].shape), self.key not in _WARM
-            _report(self.key, Observation(given, max(0, peak - before), seconds, output, kind, first))
-        _WARM.add(self.key)
+            _report(self.call.key, Observation(tuple(blocks[0].shape), needed, seconds, output, kind, first))
+            return not first
+
+        try:
+            run = partial(self.func, *arguments, **options)
+            result = run_guarded(run, self._room(count, blocks)) if guarded else run()
+        except OutgrownError as outgrown:
+            report(outgrown.held)
+            raise
+        if before is not None:
+            needed = max(0, read_status("VmHWM") - before)
+            if report(needed, result) and needed > self._room(count, blocks) and guarded:
+                self._shrink(needed, count, blocks)
+        _WARM.add(self.call.key)
         return result
+
+    def _room(self, count: int, parts: tuple[Any, ...]) -> int:
+        """Return what a part may need: beside it, all of the result is there."""
+        result = count * parts[0].nbytes if count > 1 else 0
+        return max(self.call.room - result, self.call.room // 4)
+
+    def _shrink(self, needed: int, count: int, blocks: tuple[Any, ...]) -> None:
+        """Have what remains worked on in more parts."""
+        parts = max(2 * count, -(-count * needed // max(1, self._room(2, blocks))))
+        if parts > _PARTS[self.call.name]:
+            _PARTS[self.call.name] = parts
+            name = self.call.name.rpartition("-")[0]
+            distributed.worker.warn(
+                f"{name} needed {to_text(needed)} for a block of {blocks[0].shape}, and there is room for "
+                f"{to_text(self.call.room)}: what remains is worked on in {parts} parts a block, and the next call "
+                "plans with what was seen",
+                FootprintWarning,
+            )
+
+
+@dataclass(frozen=True)
+class LocalFunction(MeasuredFunction):
+    """A function that is measured where no workers are, and no plugin tells of the tasks that run."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run the function, known to be in company of others like it."""
+        task = object()
+        COMPANY.enter(task)
+        try:
+            return super().__call__(*arguments, **options)
+        finally:
+            COMPANY.leave(task)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """Dask looks at the signature: block_id and block_info go to functions that ask for them."""
         return self.func
 
-    @property
-    def __name__(self) -> str:
-        """Dask names tasks by it, on its dashboard too."""
-        return name_of(self.func)
-
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        from dask.base import normalize_token
-
-        return ("forebay", self.key, normalize_token(self.func))
-
-
-@dataclass(frozen=True)
-class ObservedModel:
-    """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays.
-
-    No terms are learned from observations: others of the process blur each, and terms that fit them may say too little
-    of any other size. Where a run has outgrown the bound, what it took more counts at all sizes.
-    """
-
-    model: Predictor
-    observations: tuple[Observation, ...]
-    """of processes that were warm"""
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.model.ndim
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the input."""
-        return self.model.dtype
-
-    @property
-    def place(self) -> str:
-        """Where the bytes are: on the host, or on a device."""
-        return place_of(self.model)
-
-    def predict(self, shape: tuple[int, ...], /) -> Estimate:
-        """Return the model's estimate; near observed sizes its bound is the largest excess observed."""
-        estimate = self.model.predict(shape)
-        near = [excess for volume, excess in self._excesses if 0.5 <= volume / max(1, prod(shape)) <= 2]
-        if not near:
-            return replace(estimate, upper=max(estimate.upper, int(estimate.bytes * self._outgrown)))
-        own, typical = estimate.upper / max(1, estimate.bytes), near[len(near) // 2]
-        # Few runs have not shown the worst: a share of the model's own margin stays, less with each of them.
-        most = (near[-1] if len(near) >= ENOUGH else max(1.0, near[-1])) + LEAST
-        left = max(0.0, own - most) / (len(near) + 1)
-        likeliest = int(estimate.bytes * typical) if len(near) >= ENOUGH else estimate.bytes
-        return replace(estimate, bytes=likeliest, upper=int(estimate.bytes * (most + left)))
-
-    def input_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of the input, or of all inputs."""
-        return input_bytes(self.model, shape)
-
-    @cached_property
-    def _excesses(self) -> list[tuple[int, float]]:
-        """The elements of each run, and what it took over what the model thought likeliest; the least first."""
-        pairs = (
-            (prod(run.shape), run.bytes / max(1, self.model.predict(run.shape).bytes)) for run in self.observations
-        )
-        return sorted(pairs, key=lambda pair: pair[1])
-
-    @cached_property
-    def _outgrown(self) -> float:
-        """The largest excess, with a margin, where the model's bound did not cover all runs; else 0."""
-        covered = all(run.bytes <= self.model.predict(run.shape).upper for run in self.observations)
-        return 0.0 if covered else self._excesses[-1][1] + LEAST
-
-
-def tighten(model: Predictor, observations: list[Observation]) -> Predictor:
-    """Return the model, held to what chunks needed once their process was warm."""
-    warm = tuple(run for run in observations if not run.first)
-    return ObservedModel(model, warm) if warm else model
+        return ("forebay", self.call.key, normalize_token(self.func))
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
@@ -182,21 +230,6 @@ def _report(key: str, observation: Observation) -> None:
         _LOCAL[key].append(observation)
     else:
         worker.log_event(f"{TOPIC}-{key}", asdict(observation))
-
-
-@contextmanager
-def _alone() -> Iterator[Callable[[], bool]]:
-    """Find out whether no other measured chunk ran at the same time: peaks are those of the process."""
-    global _RUNNING, _STARTED
-    with _COUNTING:
-        _RUNNING += 1
-        _STARTED += 1
-        company, number = _RUNNING > 1, _STARTED
-    try:
-        yield lambda: not company and number == _STARTED
-    finally:
-        with _COUNTING:
-            _RUNNING -= 1
 
 
 def _arrivals() -> int | None:

@@ -1,0 +1,130 @@
+"""Blocks on workers: measured where they run, in plain graphs; who outgrows his room is cut before a worker is lost."""
+
+import math
+import time
+import warnings
+from types import SimpleNamespace
+
+import dask.array as da
+import dask.config
+import distributed
+import numpy as np
+import pytest
+from dask.utils import key_split
+
+import forebay.dask as door
+from forebay.footprint import FootprintWarning
+
+VOLUME = np.random.default_rng(0).random((240, 130, 120), dtype="float32")
+
+
+def of_workers(source, name):
+    """Workers cannot import this file: functions made like this travel whole."""
+    scope = {"__name__": "__main__", "np": np, "time": time}
+    exec(source, scope)
+    return scope[name]
+
+
+GREEDY = """
+def greedy(block, copies=30):
+    held = []
+    for _ in range(copies):
+        held.append(block + np.float32(1))
+        time.sleep(0.01)
+    return sum(held[1:], held[0]) / np.float32(copies)
+"""
+SMOOTH = """
+def smooth(block, copies=30):
+    from scipy.ndimage import uniform_filter
+    held = []
+    for _ in range(copies):
+        held.append(uniform_filter(block, 5, mode="nearest"))
+        time.sleep(0.01)
+    return held[0]
+"""
+
+
+@pytest.fixture
+def small_workers():
+    """Workers that are not started again, and tasks that are not tried again."""
+    settings = {"distributed.scheduler.allowed-failures": 0}
+    with (
+        dask.config.set(settings),
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit="420MB", dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster, set_as_default=False) as two,
+    ):
+        yield two
+
+
+def workers_of(client):
+    return set(client.scheduler_info(n_workers=-1)["workers"])
+
+
+class TestPlainGraphs:
+    def test_tasks_have_the_functions_name_and_nothing_of_ours_around_it(self, client, known):
+        def attribute(block):
+            return block + 1
+
+        for mapper, options in ((door.map_blocks, {}), (door.map_overlap, {"depth": 1, "boundary": "none"})):
+            array = da.from_array(VOLUME, chunks=(60, 130, 120))
+            result = mapper(attribute, array, budget="20MB", model=known(), client=client, **options)
+            layers = [layer for layer in result.dask.layers if key_split(layer) == "attribute"]
+            assert len(layers) == 1
+            assert "MeasuredFunction" not in repr(dict(result.dask.layers[layers[0]]))
+
+    def test_a_name_of_ones_own_stays(self, client, known):
+        options = {"budget": "20MB", "model": known(), "client": client}
+        result = door.map_blocks(np.negative, VOLUME, name="my-attribute-1", **options)
+        assert result.name == "my-attribute-1"
+        assert np.array_equal(result.compute(), -VOLUME)
+        assert key_split(door.map_blocks(np.negative, VOLUME, token="mine", **options).name) == "mine"
+
+    def test_functions_that_ask_for_their_block_are_told_and_measured(self, client, known):
+        def marked(block, block_id, block_info):
+            assert block_info[0]["chunk-location"] == block_id
+            return block + 1000 * block_id[0]
+
+        result = door.map_blocks(marked, VOLUME, budget="20MB", model=known(), client=client, whole=(1, 2))
+        starts = np.cumsum([0, *result.chunks[0]])[:-1]
+        wanted = VOLUME + 1000 * (np.searchsorted(starts, np.arange(240), "right") - 1)[:, None, None]
+        assert result.numblocks[0] > 1
+        assert np.allclose(result.compute(), wanted)
+
+
+@pytest.mark.slow
+class TestOutgrown:
+    @pytest.mark.parametrize("budget", ["auto", "60MB"])
+    def test_a_block_that_outgrows_is_cut_before_its_worker_is_killed(self, small_workers, known, budget):
+        """The model says 8 bytes a voxel, and the function takes 124."""
+        greedy, before = of_workers(GREEDY, "greedy"), workers_of(small_workers)
+        options = {"budget": budget, "model": known(), "client": small_workers}
+        result = door.map_blocks(greedy, VOLUME, **options)
+        chunk = math.prod(result.chunksize)
+        with pytest.warns(FootprintWarning, match=r"greedy needed .* there is room for .* worked on in"):
+            computed = small_workers.compute(result).result()
+            time.sleep(0.5)
+        assert np.array_equal(computed, greedy(VOLUME))
+        assert workers_of(small_workers) == before
+        assert math.prod(door.map_blocks(greedy, VOLUME, **options).chunksize) < chunk
+
+    def test_parts_take_their_halo_with_them(self, small_workers, known):
+        smooth, before = of_workers(SMOOTH, "smooth"), workers_of(small_workers)
+        options = {"budget": "60MB", "model": known(), "client": small_workers, "depth": 2, "boundary": "none"}
+        with pytest.warns(FootprintWarning, match="smooth needed"):
+            computed = small_workers.compute(door.map_overlap(smooth, VOLUME, **options)).result()
+            time.sleep(0.5)
+        assert np.allclose(computed, smooth(VOLUME, copies=1), atol=1e-6)
+        assert workers_of(small_workers) == before
+
+    def test_what_gives_something_else_in_parts_is_worked_on_whole(self, small_workers, known):
+        source = GREEDY.replace("block + np.float32(1)", "block - block.mean()")
+        greedy = of_workers(source, "greedy")
+        result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=small_workers)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FootprintWarning)
+            computed = small_workers.compute(result).result()
+        with dask.config.set(scheduler="sync"):
+            plain = da.map_blocks(greedy, da.from_array(VOLUME, chunks=result.chunks), copies=1, dtype="float32")
+            assert np.allclose(computed, plain.compute(), atol=1e-5)
