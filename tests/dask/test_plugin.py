@@ -2,8 +2,7 @@
 
 import math
 import time
-import warnings
-from types import SimpleNamespace
+from contextlib import contextmanager
 
 import dask.array as da
 import dask.config
@@ -26,7 +25,7 @@ def of_workers(source, name):
 
 
 GREEDY = """
-def greedy(block, copies=30):
+def greedy(block, copies=60):
     held = []
     for _ in range(copies):
         held.append(block + np.float32(1))
@@ -44,18 +43,22 @@ def smooth(block, copies=30):
 """
 
 
+@contextmanager
+def workers(count=2, threads=1, memory="420MB"):
+    """Start workers for tasks that are not tried again when one of them is killed."""
+    how = {"n_workers": count, "threads_per_worker": threads, "memory_limit": memory, "dashboard_address": ":0"}
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(**how) as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
 @pytest.fixture
 def small_workers():
-    """Workers that are not started again, and tasks that are not tried again."""
-    settings = {"distributed.scheduler.allowed-failures": 0}
-    with (
-        dask.config.set(settings),
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit="420MB", dashboard_address=":0"
-        ) as cluster,
-        distributed.Client(cluster, set_as_default=False) as two,
-    ):
-        yield two
+    with workers() as client:
+        yield client
 
 
 def workers_of(client):
@@ -95,24 +98,34 @@ class TestPlainGraphs:
 
 @pytest.mark.slow
 class TestOutgrown:
-    @pytest.mark.parametrize("budget", ["auto", "60MB"])
-    def test_a_block_that_outgrows_is_cut_before_its_worker_is_killed(self, small_workers, known, budget):
-        """The model says 8 bytes a voxel, and the function takes 124."""
-        greedy, before = of_workers(GREEDY, "greedy"), workers_of(small_workers)
-        options = {"budget": budget, "model": known(), "client": small_workers}
-        result = door.map_blocks(greedy, VOLUME, **options)
-        chunk = math.prod(result.chunksize)
-        with pytest.warns(FootprintWarning, match=r"greedy needed .* there is room for .* worked on in"):
-            computed = small_workers.compute(result).result()
-            time.sleep(0.5)
-        assert np.array_equal(computed, greedy(VOLUME))
-        assert workers_of(small_workers) == before
-        assert math.prod(door.map_blocks(greedy, VOLUME, **options).chunksize) < chunk
+    @pytest.mark.parametrize(
+        ("budget", "how"),
+        [
+            ("auto", {}),
+            ("60MB", {}),
+            ("auto", {"count": 1, "threads": 2, "memory": "700MB"}),
+        ],
+    )
+    def test_a_block_that_outgrows_is_cut_before_its_worker_is_killed(self, known, budget, how):
+        """The model says 8 bytes a voxel, and the function takes 244: more than a worker has."""
+        greedy = of_workers(GREEDY, "greedy")
+        with workers(**how) as client:
+            before = workers_of(client)
+            options = {"budget": budget, "model": known(), "client": client}
+            result = door.map_blocks(greedy, VOLUME, **options)
+            chunk = math.prod(result.chunksize)
+            with pytest.warns(FootprintWarning, match=r"greedy: it needed .* there is room for .* worked on in"):
+                computed = client.compute(result).result()
+                time.sleep(0.5)
+            assert np.array_equal(computed, greedy(VOLUME))
+            assert workers_of(client) == before
+            if not how:  # of blocks that ran beside others, nothing is known but that there was too much
+                assert math.prod(door.map_blocks(greedy, VOLUME, **options).chunksize) < chunk
 
     def test_parts_take_their_halo_with_them(self, small_workers, known):
         smooth, before = of_workers(SMOOTH, "smooth"), workers_of(small_workers)
         options = {"budget": "60MB", "model": known(), "client": small_workers, "depth": 2, "boundary": "none"}
-        with pytest.warns(FootprintWarning, match="smooth needed"):
+        with pytest.warns(FootprintWarning, match="smooth: it needed"):
             computed = small_workers.compute(door.map_overlap(smooth, VOLUME, **options)).result()
             time.sleep(0.5)
         assert np.allclose(computed, smooth(VOLUME, copies=1), atol=1e-6)
@@ -122,9 +135,9 @@ class TestOutgrown:
         source = GREEDY.replace("block + np.float32(1)", "block - block.mean()")
         greedy = of_workers(source, "greedy")
         result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=small_workers)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FootprintWarning)
+        with pytest.warns(FootprintWarning, match="greedy: its blocks give something else in parts, and stay whole"):
             computed = small_workers.compute(result).result()
+            time.sleep(0.5)
         with dask.config.set(scheduler="sync"):
             plain = da.map_blocks(greedy, da.from_array(VOLUME, chunks=result.chunks), copies=1, dtype="float32")
             assert np.allclose(computed, plain.compute(), atol=1e-5)

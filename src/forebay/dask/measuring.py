@@ -136,6 +136,7 @@ class MeasuredFunction:
                 self._shrink(outgrown.held, count, blocks)
             except UncutError:
                 _PARTS[self.call.name] = 0
+                self._tell("its blocks give something else in parts, and stay whole: give workers more memory")
 
     def _counts(self, blocks: tuple[Any, ...]) -> tuple[int, int]:
         """Return in how many parts blocks are to be worked on, and in how many they can be."""
@@ -185,13 +186,15 @@ class MeasuredFunction:
         parts = max(2 * count, -(-count * needed // max(1, self._room(2, blocks))))
         if parts > _PARTS[self.call.name]:
             _PARTS[self.call.name] = parts
-            name = self.call.name.rpartition("-")[0]
-            distributed.worker.warn(
-                f"{name} needed {to_text(needed)} for a block of {blocks[0].shape}, and there is room for "
+            self._tell(
+                f"it needed {to_text(needed)} for a block of {blocks[0].shape}, and there is room for "
                 f"{to_text(self.call.room)}: what remains is worked on in {parts} parts a block, and the next call "
-                "plans with what was seen",
-                FootprintWarning,
+                "plans with what was seen"
             )
+
+    def _tell(self, what: str) -> None:
+        """Warn here, and whoever listens to the cluster."""
+        distributed.worker.warn(f"{self.call.key.rpartition('-')[0]}: {what}", FootprintWarning)
 
 
 @dataclass(frozen=True)

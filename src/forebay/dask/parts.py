@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from forebay.dask.rescue import OutgrownError
+
 THINNEST = 8
 """Parts are no thinner: many functions do not work on slivers."""
 CLOSE = 0.7
@@ -55,11 +57,16 @@ def in_parts(run: Run, blocks: tuple[Any, ...], cut: Cut, count: int, *, check: 
     result = None
     for taken, kept, put in cut.slices(blocks[0].shape[cut.axis], count):
         parts = tuple(block[taken] for block in blocks)
-        output = run(parts)
+        try:
+            output = run(parts)
+        except OutgrownError:
+            raise
+        except Exception as error:  # of the function: what it makes of all of the block shows whose fault it is
+            raise UncutError from error
         if type(output) is not np.ndarray or output.shape != parts[0].shape:
             raise UncutError
         if result is None:
-            if check and cut.most(parts[0].shape) > 1:
+            if check:
                 _compare(output, in_parts(run, parts, cut, 2, check=False))
             result = np.empty(blocks[0].shape, output.dtype)
         if output.dtype != result.dtype:
