@@ -61,6 +61,13 @@ def small_workers():
         yield client
 
 
+def computed(client, collection):
+    """Compute it, and wait until what workers have to tell has arrived."""
+    result = client.compute(collection).result()
+    time.sleep(0.5)
+    return result
+
+
 def workers_of(client):
     return set(client.scheduler_info(n_workers=-1)["workers"])
 
@@ -115,9 +122,8 @@ class TestOutgrown:
             result = door.map_blocks(greedy, VOLUME, **options)
             chunk = math.prod(result.chunksize)
             with pytest.warns(FootprintWarning, match=r"greedy: it needed .* there is room for .* worked on in"):
-                computed = client.compute(result).result()
-                time.sleep(0.5)
-            assert np.array_equal(computed, greedy(VOLUME))
+                array = computed(client, result)
+            assert np.array_equal(array, greedy(VOLUME))
             assert workers_of(client) == before
             if not how:  # of blocks that ran beside others, nothing is known but that there was too much
                 assert math.prod(door.map_blocks(greedy, VOLUME, **options).chunksize) < chunk
@@ -126,9 +132,8 @@ class TestOutgrown:
         smooth, before = of_workers(SMOOTH, "smooth"), workers_of(small_workers)
         options = {"budget": "60MB", "model": known(), "client": small_workers, "depth": 2, "boundary": "none"}
         with pytest.warns(FootprintWarning, match="smooth: it needed"):
-            computed = small_workers.compute(door.map_overlap(smooth, VOLUME, **options)).result()
-            time.sleep(0.5)
-        assert np.allclose(computed, smooth(VOLUME, copies=1), atol=1e-6)
+            array = computed(small_workers, door.map_overlap(smooth, VOLUME, **options))
+        assert np.allclose(array, smooth(VOLUME, copies=1), atol=1e-6)
         assert workers_of(small_workers) == before
 
     def test_what_gives_something_else_in_parts_is_worked_on_whole(self, small_workers, known):
@@ -136,8 +141,7 @@ class TestOutgrown:
         greedy = of_workers(source, "greedy")
         result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=small_workers)
         with pytest.warns(FootprintWarning, match="greedy: its blocks give something else in parts, and stay whole"):
-            computed = small_workers.compute(result).result()
-            time.sleep(0.5)
+            array = computed(small_workers, result)
         with dask.config.set(scheduler="sync"):
             plain = da.map_blocks(greedy, da.from_array(VOLUME, chunks=result.chunks), copies=1, dtype="float32")
-            assert np.allclose(computed, plain.compute(), atol=1e-5)
+            assert np.allclose(array, plain.compute(), atol=1e-5)

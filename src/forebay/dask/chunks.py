@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.config
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
 
-from forebay.dask.call import ChunkedCall
+from forebay.dask.call import ChunkedCall, parameters_of
+from forebay.dask.learning import model_on_workers
 from forebay.dask.limits import limits_of
 from forebay.dask.measuring import Observation, observations_of
 from forebay.dask.tightening import tighten
@@ -172,7 +174,12 @@ def _prepare(
     client = client or _current_client()
     halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
-    footprint = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
+    smallest = 2 * max(halo, default=0) + 1
+    if client is not None and (model is None or isinstance(model, str | Path)):
+        path = None if model is None else Path(model).resolve()
+        alone = partial(_alone(func, array), **options)
+        model = model_on_workers(client, alone, arrays, path, key=key, smallest=smallest)
+    footprint = model_of(_alone(func, array), arrays, model, options, key, smallest)
     on_device = place_of(footprint) == "device"
     if not on_device:
         footprint = tighten(footprint, observations_of(key, client))
@@ -202,6 +209,22 @@ def _prepare(
         waiting=WAITING,
     )
     return ChunkedCall(func, key, footprint, limits, plan, on_device, host, client, whole)
+
+
+def _alone(func: Callable[..., Any], array: Any) -> Callable[..., Any]:
+    """Return a function that asks which block it works on as one that works on the only one there is."""
+    asked = parameters_of(func)
+    only = {
+        "shape": tuple(array.shape),
+        "num-chunks": (1,) * array.ndim,
+        "array-location": [(0, extent) for extent in array.shape],
+        "chunk-location": (0,) * array.ndim,
+        "chunk-shape": tuple(array.shape),
+        "dtype": array.dtype,
+    }
+    told = {"block_id": (0,) * array.ndim, "block_info": {0: only, None: only}}
+    told = {name: value for name, value in told.items() if name in asked}
+    return partial(func, **told) if told else func
 
 
 def _reach(
@@ -276,6 +299,9 @@ def _split(options: dict[str, Any], function: Callable[..., Any]) -> tuple[dict[
 
 
 def _current_client() -> distributed.Client | None:
+    """Return the client that computes, unless Dask is configured to compute in this process."""
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
     try:
         return distributed.get_client()
     except ValueError:
