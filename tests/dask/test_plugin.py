@@ -103,6 +103,31 @@ class TestPlainGraphs:
         assert np.allclose(result.compute(), wanted)
 
 
+def test_arrays_of_one_element_or_none_need_no_chunks():
+    for array in (np.float32(2), np.full((), 2.0), da.zeros((0, 5)) + 2):
+        for mapper, options in ((door.map_blocks, {}), (door.map_overlap, {"depth": 0})):
+            with dask.config.set(scheduler="sync"):
+                result = mapper(np.sqrt, array, **options).compute()
+            assert result.shape == array.shape and np.allclose(result, 2**0.5)
+        assert door.chunks_for(np.sqrt, array) == array.shape
+
+
+def test_axes_that_go_stay_whole(known):
+    """Dask puts all blocks along them together: a block would be as long as they are, whatever the chunks."""
+    lengths = []
+
+    def energy(block):
+        lengths.append(block.shape[0])
+        return (block**2).sum(axis=0)
+
+    with dask.config.set(scheduler="sync"):
+        options = {"model": known(), "budget": "5MB", "drop_axis": 0, "dtype": "float32"}
+        result = door.map_blocks(energy, VOLUME, meta=np.empty((0, 0), "float32"), **options)
+        assert result.npartitions > 1
+        assert np.allclose(result.compute(), energy(VOLUME), rtol=1e-4)
+    assert set(lengths) == {len(VOLUME)}
+
+
 @pytest.mark.slow
 class TestOutgrown:
     @pytest.mark.parametrize(

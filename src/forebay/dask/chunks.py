@@ -65,6 +65,8 @@ def chunks_for(
     **options :
         For the function.
     """
+    if _nothing_to_cut((array,)):
+        return tuple(array.shape)
     depth, whole = _reach(func, (array,), depth, whole, options)
     return _prepare(func, (array,), client, budget, model, depth, boundary, whole, options).plan.chunks
 
@@ -90,6 +92,10 @@ def map_blocks(
         Whether chunks are measured while they run.
     """
     passed, own = _split(options, da.map_blocks)
+    if _nothing_to_cut(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **passed | own)
+    dropped = passed.get("drop_axis", ())
+    whole = (*whole, *((dropped,) if is_whole(dropped) else dropped or ()))  # Dask puts all blocks along them together
     call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
     cut = call.cut(arrays)
     call.check_axes(cut[0], passed)
@@ -119,6 +125,8 @@ def map_overlap(
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
     passed, own = _split(options, da.map_blocks)
+    if _nothing_to_cut(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **passed | own)
     depth, whole = _reach(func, arrays, depth, whole, own)
     call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
     cut = call.cut(arrays)
@@ -164,8 +172,6 @@ def _prepare(
 ) -> ChunkedCall:
     if not arrays:
         raise BudgetError("give at least one array to cut into chunks")
-    for place, array in enumerate(arrays):
-        _check_array(array, place)
     array = arrays[0]
     if any(other.shape != array.shape for other in arrays):
         raise BudgetError(
@@ -238,6 +244,13 @@ def _reach(
     _check_array(arrays[0], 0)
     reach = find_reach(partial(func, **options), arrays[0].ndim, str(arrays[0].dtype))
     return dict(enumerate(reach.halo)), tuple({*whole, *reach.whole})
+
+
+def _nothing_to_cut(arrays: tuple[Any, ...]) -> bool:
+    """Return whether arrays are of the right kind, and one of them is a single element, or none."""
+    for place, array in enumerate(arrays):
+        _check_array(array, place)
+    return any(not array.ndim or 0 in array.shape for array in arrays)
 
 
 def _check_array(array: Any, place: int) -> None:
