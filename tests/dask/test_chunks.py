@@ -15,6 +15,7 @@ import pytest
 
 import forebay.dask as door
 from forebay.dask.limits import limits_of
+from forebay.dask.tightening import tighten
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint import CutError, FootprintWarning
 from forebay.units import Budget
@@ -426,4 +427,7 @@ class TestMeasuring:
                 two.compute(result.sum()).result()
             seen = door.observed(smooth, volume, client=two)
         assert sizes == sorted(sizes)
+        bound = tighten(known(4.1), seen).predict(result.chunksize).upper
+        most = max(run.bytes for run in seen if not run.first and run.shape == result.chunksize)
+        assert most <= bound <= 1.03 * most
         assert 1 <= sum(run.first for run in seen) <= 2

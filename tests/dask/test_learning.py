@@ -97,7 +97,7 @@ class TestLearning:
         cluster.scale(1)
 
     def test_a_function_that_needs_to_know_its_block_is_learned(self, cluster):
-        marked = of_workers("def marked(block, block_id, block_info):\n    return block + block_id[0]", "marked")
+        marked = of_workers("def marked(block, block_id):\n    return block + block_id[0]", "marked")
         with distributed.Client(cluster, set_as_default=False) as client:
             result = door.map_blocks(marked, ARRAY, client=client, budget="30MB", whole=(1, 2))
             marks = result[:, 0, 0].compute()

@@ -161,6 +161,15 @@ class TestOutgrown:
         assert np.allclose(array, smooth(VOLUME, copies=1), atol=1e-6)
         assert workers_of(small_workers) == before
 
+    def test_a_function_that_is_told_its_block_is_worked_on_whole_and_tells_what_it_needs(self, known):
+        source = GREEDY.replace("block,", "block, block_id,").replace("copies=60", "copies=12")
+        greedy = of_workers(source, "greedy")
+        with workers(memory="1GB") as client:
+            result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=client)
+            with pytest.warns(FootprintWarning, match="greedy: it needed .* what remains needs as much: give workers"):
+                array = computed(client, result)
+        assert np.allclose(array, VOLUME + 1)
+
     def test_what_gives_something_else_in_parts_is_worked_on_whole(self, small_workers, known):
         source = GREEDY.replace("block + np.float32(1)", "block - block.mean()")
         greedy = of_workers(source, "greedy")

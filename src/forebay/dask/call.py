@@ -79,7 +79,7 @@ class ChunkedCall:
         A function that asks which block it works on might make something else of a part.
         """
         output = self.model.predict(self.plan.chunks).output_shape
-        if output not in (None, self.plan.chunks) or {"block_id", "block_info"} & parameters_of(self.func):
+        if output not in (None, self.plan.chunks) or {"block_id", "block_info"} & _parameters(self.func):
             return None
         cuts = [
             Cut(axis, halo[axis])
@@ -188,7 +188,7 @@ class ChunkedCall:
             yield
 
 
-def parameters_of(func: Callable[..., Any]) -> set[str]:
+def _parameters(func: Callable[..., Any]) -> set[str]:
     """Return the names of a function's parameters, where it tells."""
     try:
         return set(inspect.signature(func).parameters)

@@ -13,7 +13,7 @@ import dask.config
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
 
-from forebay.dask.call import ChunkedCall, parameters_of
+from forebay.dask.call import ChunkedCall
 from forebay.dask.learning import model_on_workers
 from forebay.dask.limits import limits_of
 from forebay.dask.measuring import Observation, observations_of
@@ -183,9 +183,9 @@ def _prepare(
     smallest = 2 * max(halo, default=0) + 1
     if client is not None and (model is None or isinstance(model, str | Path)):
         path = None if model is None else Path(model).resolve()
-        alone = partial(_alone(func, array), **options)
+        alone = partial(func, **options) if options else func
         model = model_on_workers(client, alone, arrays, path, key=key, smallest=smallest)
-    footprint = model_of(_alone(func, array), arrays, model, options, key, smallest)
+    footprint = model_of(func, arrays, model, options, key, smallest)
     on_device = place_of(footprint) == "device"
     if not on_device:
         footprint = tighten(footprint, observations_of(key, client))
@@ -215,22 +215,6 @@ def _prepare(
         waiting=WAITING,
     )
     return ChunkedCall(func, key, footprint, limits, plan, on_device, host, client, whole)
-
-
-def _alone(func: Callable[..., Any], array: Any) -> Callable[..., Any]:
-    """Return a function that asks which block it works on as one that works on the only one there is."""
-    asked = parameters_of(func)
-    only = {
-        "shape": tuple(array.shape),
-        "num-chunks": (1,) * array.ndim,
-        "array-location": [(0, extent) for extent in array.shape],
-        "chunk-location": (0,) * array.ndim,
-        "chunk-shape": tuple(array.shape),
-        "dtype": array.dtype,
-    }
-    told = {"block_id": (0,) * array.ndim, "block_info": {0: only, None: only}}
-    told = {name: value for name, value in told.items() if name in asked}
-    return partial(func, **told) if told else func
 
 
 def _reach(

@@ -28,6 +28,8 @@ _WARM: set[str] = set()
 _PARTS: dict[str, int] = defaultdict(lambda: 1)
 """In how many parts the blocks of each call are worked on in this process, once one has outgrown its room; none where
 they cannot be cut."""
+_TOLD: set[str] = set()
+"""The calls of which somebody was told that their blocks are too large."""
 _CHECKED: set[str] = set()
 """The calls whose parts gave what the whole gave."""
 
@@ -171,8 +173,8 @@ class MeasuredFunction:
             raise
         if before is not None:
             needed = max(0, read_status("VmHWM") - before)
-            if report(needed, result) and needed > self._room(count, blocks) and guarded:
-                self._shrink(needed, count, blocks)
+            if report(needed, result) and needed > self._room(count, blocks):
+                self._shrink(needed, count, blocks, guarded)
         _WARM.add(self.call.key)
         return result
 
@@ -181,15 +183,16 @@ class MeasuredFunction:
         result = count * parts[0].nbytes if count > 1 else 0
         return max(self.call.room - result, self.call.room // 4)
 
-    def _shrink(self, needed: int, count: int, blocks: tuple[Any, ...]) -> None:
-        """Have what remains worked on in more parts."""
-        parts = max(2 * count, -(-count * needed // max(1, self._room(2, blocks))))
-        if parts > _PARTS[self.call.name]:
-            _PARTS[self.call.name] = parts
+    def _shrink(self, needed: int, count: int, blocks: tuple[Any, ...], can: bool = True) -> None:
+        """Have what remains worked on in more parts, where it can be; tell of the first block that was too large."""
+        parts = max(2 * count, -(-count * needed // max(1, self._room(2, blocks)))) if can else 0
+        if parts > _PARTS[self.call.name] or self.call.name not in _TOLD:
+            _PARTS[self.call.name] = max(parts, _PARTS[self.call.name])
+            _TOLD.add(self.call.name)
+            how = f"is worked on in {parts} parts a block" if parts else "needs as much: give workers more memory"
             self._tell(
                 f"it needed {to_text(needed)} for a block of {blocks[0].shape}, and there is room for "
-                f"{to_text(self.call.room)}: what remains is worked on in {parts} parts a block, and the next call "
-                "plans with what was seen"
+                f"{to_text(self.call.room)}: what remains {how}, and the next call plans with what was seen"
             )
 
     def _tell(self, what: str) -> None:
