@@ -373,6 +373,18 @@ class TestMapOverlap:
         assert math.prod(with_halo) < 0.6 * math.prod(plain)
 
 
+def test_a_number_among_arrays_is_refused_rather_than_left_without_halo(known):
+    def both(block, number):
+        return block + number
+
+    for mapper, options in ((door.map_overlap, {"depth": 2}), (door.map_blocks, {})):
+        for arrays in ((np.ones((40, 40), "float32"), np.float32(0)), (np.float32(0), np.ones((40, 40), "float32"))):
+            with dask.config.set(scheduler="sync"), pytest.raises(BudgetError, match="cannot be cut alike"):
+                mapper(both, *arrays, model=known(ndim=2), budget="1MB", **options)
+    with dask.config.set(scheduler="sync"), pytest.raises(PlanError, match="argument 1 is a float"):
+        door.map_blocks(both, np.ones((40, 40), "float32"), 0.0, model=known(ndim=2), budget="1MB")
+
+
 class TestMeasuring:
     def test_observations_are_found_by_what_the_door_was_given(self, known):
         def plus(block, add=1):

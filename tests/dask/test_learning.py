@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import forebay.dask as door
-from forebay.footprint import FootprintWarning
+from forebay.footprint import FootprintError, FootprintWarning
 
 ARRAY = da.zeros((400, 300, 200), chunks=(20, 300, 200), dtype="float32")
 
@@ -102,3 +102,37 @@ class TestLearning:
             result = door.map_blocks(marked, ARRAY, client=client, budget="30MB", whole=(1, 2))
             marks = result[:, 0, 0].compute()
         assert result.numblocks[0] > 1 and marks[-1] == result.numblocks[0] - 1
+
+    def test_a_file_of_another_dtype_or_of_other_axes_is_learned_anew(self, cluster, log, tmp_path):
+        counted, kept = of_workers(COUNTED, "counted"), tmp_path / "counted.json"
+        for array, dtype, axes in (
+            (ARRAY, "float32", 3),
+            (ARRAY.astype("float64"), "float64", 3),
+            (ARRAY[0], "float32", 2),
+        ):
+            log.write_text("")
+            with distributed.Client(cluster, set_as_default=False) as client:
+                door.chunks_for(counted, array, client, budget="100MB", model=kept, log=str(log))
+            content = json.loads(kept.read_text())
+            assert log.read_text() and content["dtype"] == dtype
+            assert content["layout"]["ndims"] == [axes]
+
+    def test_a_damaged_file_is_told_by_its_own_path(self, cluster, tmp_path):
+        kept = tmp_path / "kept.json"
+        kept.write_text("{")
+        with (
+            distributed.Client(cluster, set_as_default=False) as client,
+            pytest.raises(FootprintError, match=str(kept)),
+        ):
+            door.chunks_for(np.sqrt, ARRAY, client, budget="100MB", model=kept)
+
+    def test_workers_that_come_later_are_asked_too(self, cluster, log):
+        counted = of_workers(COUNTED, "counted")
+        with distributed.Client(cluster, set_as_default=False) as client:
+            door.chunks_for(counted, ARRAY, client, budget="100MB", log=str(log))
+            with dask.config.set({"distributed.nanny.environ": {"MALLOC_ARENA_MAX": "3"}}):
+                cluster.scale(2)
+                client.wait_for_workers(2)
+            with pytest.warns(FootprintWarning, match="MALLOC_ARENA_MAX was unset and is 3"):
+                door.chunks_for(counted, ARRAY, client, budget="100MB", log=str(log))
+        cluster.scale(1)

@@ -1,4 +1,4 @@
-"""Blocks on workers: measured where they run, in plain graphs; who outgrows his room is cut before a worker is lost."""
+"""Blocks on workers: measured where they run, in plain graphs; one that outgrows its room is told, once a call."""
 
 import math
 import time
@@ -12,6 +12,8 @@ import pytest
 from dask.utils import key_split
 
 import forebay.dask as door
+from forebay.dask.measuring import unmeasured
+from forebay.errors import BudgetError
 from forebay.footprint import FootprintWarning
 
 VOLUME = np.random.default_rng(0).random((240, 130, 120), dtype="float32")
@@ -24,29 +26,17 @@ def of_workers(source, name):
     return scope[name]
 
 
-GREEDY = """
-def greedy(block, copies=60):
-    held = []
-    for _ in range(copies):
-        held.append(block + np.float32(1))
-        time.sleep(0.01)
-    return sum(held[1:], held[0]) / np.float32(copies)
-"""
-SMOOTH = """
-def smooth(block, copies=30):
-    from scipy.ndimage import uniform_filter
-    held = []
-    for _ in range(copies):
-        held.append(uniform_filter(block, 5, mode="nearest"))
-        time.sleep(0.01)
-    return held[0]
+INSIDE = """
+def run(block):
+    import traceback
+    return np.full(block.shape, any("measuring.py" in frame.filename for frame in traceback.extract_stack()))
 """
 
 
 @contextmanager
-def workers(count=2, threads=1, memory="420MB"):
-    """Start workers for tasks that are not tried again when one of them is killed."""
-    how = {"n_workers": count, "threads_per_worker": threads, "memory_limit": memory, "dashboard_address": ":0"}
+def workers(count, memory):
+    """Start workers of one thread for tasks that are not tried again when one of them is killed."""
+    how = {"n_workers": count, "threads_per_worker": 1, "memory_limit": memory, "dashboard_address": ":0"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(**how) as cluster,
@@ -55,21 +45,11 @@ def workers(count=2, threads=1, memory="420MB"):
         yield client
 
 
-@pytest.fixture
-def small_workers():
-    with workers() as client:
-        yield client
-
-
 def computed(client, collection):
     """Compute it, and wait until what workers have to tell has arrived."""
     result = client.compute(collection).result()
     time.sleep(0.5)
     return result
-
-
-def workers_of(client):
-    return set(client.scheduler_info(n_workers=-1)["workers"])
 
 
 class TestPlainGraphs:
@@ -84,23 +64,99 @@ class TestPlainGraphs:
             assert len(layers) == 1
             assert "MeasuredFunction" not in repr(dict(result.dask.layers[layers[0]]))
 
-    def test_a_name_of_ones_own_stays(self, client, known):
-        options = {"budget": "20MB", "model": known(), "client": client}
-        result = door.map_blocks(np.negative, VOLUME, name="my-attribute-1", **options)
-        assert result.name == "my-attribute-1"
-        assert np.array_equal(result.compute(), -VOLUME)
-        assert key_split(door.map_blocks(np.negative, VOLUME, token="mine", **options).name) == "mine"
+    def test_a_name_of_ones_own_stays_and_is_not_measured(self, client, known):
+        def negative(block):
+            return -block
 
-    def test_functions_that_ask_for_their_block_are_told_and_measured(self, client, known):
+        options = {"budget": "20MB", "model": known(), "client": client}
+        for name in ("my-attribute-1", "attribute"):
+            result = door.map_blocks(negative, VOLUME, name=name, **options)
+            assert result.name == name
+            assert np.array_equal(computed(client, result), -VOLUME)
+        assert not door.observed(negative, VOLUME, client=client)
+        assert key_split(door.map_blocks(negative, VOLUME, token="mine", **options).name) == "mine"
+
+    def test_tasks_of_others_run_as_they_are(self, client, known):
+        """Whatever was named in calls of ours, of the same beginning or of the same function."""
+        run = of_workers(INSIDE, "run")
+        for name in ("run-1", "run"):
+            door.map_blocks(run, VOLUME, budget="20MB", model=known(), client=client, name=name).compute()
+        assert door.map_blocks(run, VOLUME, budget="20MB", model=known(), client=client).compute().all()
+        others = da.map_blocks(run, da.zeros((8, 8), chunks=4), dtype=float)
+        single = client.submit(run, np.zeros(1), key="load")
+        assert not client.compute(others).result().any() and not single.result().any()
+
+    def test_names_of_one_beginning_share_nothing(self, client, known):
+        def small(block):
+            return block + 1
+
+        def large(block):
+            return sum([block + number for number in range(9)], block)
+
+        for name, func in (("attribute-1", small), ("attribute-2", large)):
+            options = {"budget": "20MB", "model": known(), "client": client}
+            assert np.array_equal(door.map_blocks(func, VOLUME, token=name, **options).compute(), func(VOLUME))
+        needed = [run.bytes for run in door.observed(small, VOLUME, client=client) if not run.first]
+        more = [run.bytes for run in door.observed(large, VOLUME, client=client) if not run.first]
+        assert not needed or not more or max(needed) < min(more)
+
+    @pytest.mark.slow
+    def test_functions_that_ask_for_their_block_are_told_and_measured(self, known):
         def marked(block, block_id, block_info):
             assert block_info[0]["chunk-location"] == block_id
             return block + 1000 * block_id[0]
 
-        result = door.map_blocks(marked, VOLUME, budget="20MB", model=known(), client=client, whole=(1, 2))
-        starts = np.cumsum([0, *result.chunks[0]])[:-1]
-        wanted = VOLUME + 1000 * (np.searchsorted(starts, np.arange(240), "right") - 1)[:, None, None]
-        assert result.numblocks[0] > 1
-        assert np.allclose(result.compute(), wanted)
+        marked.__module__ = "__main__"
+        with workers(count=1, memory="1GB") as client:
+            result = door.map_blocks(marked, VOLUME, budget="20MB", model=known(), client=client, whole=(1, 2))
+            starts = np.cumsum([0, *result.chunks[0]])[:-1]
+            wanted = VOLUME + 1000 * (np.searchsorted(starts, np.arange(240), "right") - 1)[:, None, None]
+            assert result.numblocks[0] > 1
+            assert np.allclose(computed(client, result), wanted)
+            seen = door.observed(marked, VOLUME, client=client)
+        assert seen and {run.shape for run in seen} <= {(rows, 130, 120) for rows in result.chunks[0]}
+
+    @pytest.mark.slow
+    def test_one_plugin_serves_all_calls_of_all_clients(self, known):
+        with (
+            distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        ):
+            for number in range(3):
+                with distributed.Client(cluster, set_as_default=False) as client:
+                    options = {"budget": f"{10 + number}MB", "model": known(), "client": client}
+                    door.map_blocks(np.negative, VOLUME, **options)
+                    door.map_blocks(np.sqrt, VOLUME, **options)
+                    plugins = client.run(
+                        lambda dask_worker: [name for name in dask_worker.plugins if "forebay" in name]
+                    )
+            assert [len(names) for names in plugins.values()] == [1]
+
+    @pytest.mark.slow
+    def test_graphs_that_are_only_looked_at_leave_nothing_with_workers(self, known):
+        with (
+            distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+            distributed.Client(cluster, set_as_default=False) as client,
+        ):
+            options = {"budget": "10MB", "model": known(), "client": client}
+            with unmeasured():
+                result = door.map_blocks(np.negative, VOLUME, **options)
+            assert not client.run(
+                lambda dask_worker: [name for name in dask_worker.plugins if "forebay" in name]
+            ).popitem()[1]
+            assert np.array_equal(computed(client, result), -VOLUME)
+            assert not door.observed(np.negative, VOLUME, client=client)
+            computed(client, door.map_blocks(np.negative, VOLUME, **options))
+            assert door.observed(np.negative, VOLUME, client=client)
+
+
+@pytest.mark.slow
+def test_a_cluster_without_workers_is_told_before_anything_is_learned():
+    with (
+        distributed.LocalCluster(n_workers=0, dashboard_address=":0") as cluster,
+        distributed.Client(cluster, set_as_default=False) as client,
+        pytest.raises(BudgetError, match="the cluster has no workers"),
+    ):
+        door.map_blocks(lambda block: block + 1, VOLUME, client=client)
 
 
 def test_arrays_of_one_element_or_none_need_no_chunks():
@@ -129,53 +185,36 @@ def test_axes_that_go_stay_whole(known):
 
 
 @pytest.mark.slow
-class TestOutgrown:
-    @pytest.mark.parametrize(
-        ("budget", "how"),
-        [
-            ("auto", {}),
-            ("60MB", {}),
-            ("auto", {"count": 1, "threads": 2, "memory": "700MB"}),
-        ],
-    )
-    def test_a_block_that_outgrows_is_cut_before_its_worker_is_killed(self, known, budget, how):
-        """The model says 8 bytes a voxel, and the function takes 244: more than a worker has."""
-        greedy = of_workers(GREEDY, "greedy")
-        with workers(**how) as client:
-            before = workers_of(client)
-            options = {"budget": budget, "model": known(), "client": client}
-            result = door.map_blocks(greedy, VOLUME, **options)
-            chunk = math.prod(result.chunksize)
-            with pytest.warns(FootprintWarning, match=r"greedy: it needed .* there is room for .* worked on in"):
-                array = computed(client, result)
-            assert np.array_equal(array, greedy(VOLUME))
-            assert workers_of(client) == before
-            if not how:  # of blocks that ran beside others, nothing is known but that there was too much
-                assert math.prod(door.map_blocks(greedy, VOLUME, **options).chunksize) < chunk
-
-    def test_parts_take_their_halo_with_them(self, small_workers, known):
-        smooth, before = of_workers(SMOOTH, "smooth"), workers_of(small_workers)
-        options = {"budget": "60MB", "model": known(), "client": small_workers, "depth": 2, "boundary": "none"}
-        with pytest.warns(FootprintWarning, match="smooth: it needed"):
-            array = computed(small_workers, door.map_overlap(smooth, VOLUME, **options))
-        assert np.allclose(array, smooth(VOLUME, copies=1), atol=1e-6)
-        assert workers_of(small_workers) == before
-
-    def test_a_function_that_is_told_its_block_is_worked_on_whole_and_tells_what_it_needs(self, known):
-        source = GREEDY.replace("block,", "block, block_id,").replace("copies=60", "copies=12")
-        greedy = of_workers(source, "greedy")
-        with workers(memory="1GB") as client:
-            result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=client)
-            with pytest.warns(FootprintWarning, match="greedy: it needed .* what remains needs as much: give workers"):
-                array = computed(client, result)
-        assert np.allclose(array, VOLUME + 1)
-
-    def test_what_gives_something_else_in_parts_is_worked_on_whole(self, small_workers, known):
-        source = GREEDY.replace("block + np.float32(1)", "block - block.mean()")
-        greedy = of_workers(source, "greedy")
-        result = door.map_blocks(greedy, VOLUME, budget="40MB", model=known(), client=small_workers)
-        with pytest.warns(FootprintWarning, match="greedy: its blocks give something else in parts, and stay whole"):
-            array = computed(small_workers, result)
+@pytest.mark.parametrize("function", ["block - block.mean()", "np.subtract(block, 1, out=block)"])
+def test_blocks_that_outgrow_are_told_once_a_call_and_stay_as_they_are(known, function):
+    """The model says 8 bytes a voxel, and the function takes 48 more; a half of the volume is muted."""
+    source = f"""
+def greedy(block):
+    held = [block + np.float32(1) for _ in range(12)]
+    return {function}
+"""
+    greedy, muted = of_workers(source, "greedy"), np.where(np.arange(240)[:, None, None] < 120, 0, VOLUME)
+    with workers(count=2, memory="1GB") as client:
+        options = {"budget": "40MB", "model": known(), "client": client}
+        result = door.map_blocks(greedy, muted, **options)
+        with pytest.warns(FootprintWarning, match="greedy needed .* planned to need no more than .* Call it") as told:
+            array = computed(client, result)
+        assert len([warning for warning in told if "greedy needed" in str(warning.message)]) == 1
+        chunks = da.from_array(muted.copy(), chunks=result.chunks)
         with dask.config.set(scheduler="sync"):
-            plain = da.map_blocks(greedy, da.from_array(VOLUME, chunks=result.chunks), copies=1, dtype="float32")
-            assert np.allclose(array, plain.compute(), atol=1e-5)
+            assert np.array_equal(array, da.map_blocks(greedy, chunks, dtype="float32").compute())
+        later = door.map_blocks(greedy, muted, **options)
+    assert math.prod(later.chunksize) < math.prod(result.chunksize)
+
+
+@pytest.mark.slow
+def test_a_block_that_outgrows_without_a_cluster_is_told_too(known):
+    """Above 32 MiB no allocator hands out pages that were in memory before."""
+
+    def greedy(block):
+        held = [block + number for number in range(6)]
+        return held[0] + held[1]
+
+    volume = np.ones((1000, 200, 120), "float32")
+    with dask.config.set(scheduler="sync"), pytest.warns(FootprintWarning, match="greedy needed"):
+        door.map_blocks(greedy, volume, budget="400MB", model=known()).compute()

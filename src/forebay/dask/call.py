@@ -1,7 +1,5 @@
 """A function over chunks, once those are chosen: how arrays are cut, and what Dask is told of the result."""
 
-import hashlib
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,14 +14,14 @@ from dask.base import annotate
 from dask.utils import funcname
 
 from forebay.dask.limits import WorkerLimits
-from forebay.dask.measuring import LocalFunction, WatchedCall
-from forebay.dask.parts import Cut
+from forebay.dask.measuring import LocalFunction, WatchedCall, digest_of, measuring
 from forebay.dask.plugin import watch
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint.chunks.need import ceil
 from forebay.footprint.chunks.plan import ChunkPlan
 from forebay.footprint.chunks.predictor import Predictor
 from forebay.footprint.errors import FootprintWarning
+from forebay.footprint.measure.process import name_of
 from forebay.units import to_text
 
 
@@ -40,10 +38,8 @@ class ChunkedCall:
     host: int
     """bytes that a worker has on the host, whatever the chunks need on a device"""
     client: distributed.Client | None
-    whole: Sequence[int]
-    """axes that must not be cut"""
 
-    def run(self, measure: bool, named: dict[str, Any], cut: Cut | None) -> Callable[..., Any]:
+    def run(self, measure: bool, named: dict[str, Any]) -> Callable[..., Any]:
         """Return what Dask is to run: the function, which workers measure; elsewhere one that measures it.
 
         Parameters
@@ -52,42 +48,18 @@ class ChunkedCall:
             whether it is measured at all
         named
             the options of Dask's that name tasks, to which is added what workers know them by
-        cut
-            how blocks may be worked on in parts
         """
-        if not measure or self.on_device:
+        if not measure or self.on_device or not measuring():
             return self.func
-        watched = self._watched(named, cut)
+        need = self.plan.need
+        room = (need.bound + self.plan.budget - need.total) // self.limits.threads
+        watched = WatchedCall(digest_of(self.key), room)
         if self.client is None:
             return LocalFunction(self.func, watched)
-        watch(self.client, watched)
+        if not named.get("name"):  # one of the caller's own Dask takes as it is: there is no place for the mark
+            named["token"] = f"{named.get('token') or funcname(self.func)}{watched.mark}"
+            watch(self.client, watched, name_of(self.func))
         return self.func
-
-    def _watched(self, named: dict[str, Any], cut: Cut | None) -> WatchedCall:
-        """Return what those who run the blocks know, and have tasks named so that they know them for these."""
-        threads, need = self.limits.threads, self.plan.need
-        room = (need.bound + self.plan.budget - need.total) // threads
-        if "name" in named:  # Dask takes it as it is
-            return WatchedCall(self.key, named["name"].rpartition("-")[0], room, cut)
-        told = hashlib.sha256(repr((self.key, room, cut)).encode()).hexdigest()[:16]
-        named["token"] = f"{named.get('token') or funcname(self.func)}-fb{told}"
-        return WatchedCall(self.key, named["token"], room, cut)
-
-    def cut_of(self, array: Any, halo: Sequence[int]) -> Cut | None:
-        """Return how blocks may be worked on in parts: along an axis that is cut anyway, where results keep the shape.
-
-        A function that asks which block it works on might make something else of a part.
-        """
-        output = self.model.predict(self.plan.chunks).output_shape
-        if output not in (None, self.plan.chunks) or {"block_id", "block_info"} & _parameters(self.func):
-            return None
-        cuts = [
-            Cut(axis, halo[axis])
-            for axis, count in enumerate(array.numblocks)
-            if count > 1 and axis not in {each % array.ndim for each in self.whole}
-        ]
-        longest = self.plan.chunks
-        return max(cuts, key=lambda cut: longest[cut.axis] / (2 * cut.halo + 1), default=None)
 
     def described(self, array: Any, halo: bool = False) -> dict[str, Any]:
         """Describe the chunks of the result, so that Dask need not try the function on arrays of no size."""
@@ -186,11 +158,3 @@ class ChunkedCall:
         # A task that asks for more than any worker has would wait for ever: with all of it, it runs alone.
         with annotate(resources={"memory": min(need, self.limits.declared)}):
             yield
-
-
-def _parameters(func: Callable[..., Any]) -> set[str]:
-    """Return the names of a function's parameters, where it tells."""
-    try:
-        return set(inspect.signature(func).parameters)
-    except (TypeError, ValueError):
-        return set()

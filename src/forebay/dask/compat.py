@@ -10,40 +10,41 @@ from typing import Any
 
 from dask._task_spec import Task
 
-PAUSE = 0.8
-"""The share of its memory at which a worker pauses, where it does not say: it is ended at 95 %."""
 FUSED = re.compile(r"(_\.\d+)+$")
 """What Dask appends to the name of a layer whose blocks it has fused."""
 
+Replaced = Callable[[str, Any], Any]
 
-def with_functions(node: Any, replaced: Callable[[str, Any], Any]) -> Any:
-    """Return a task whose functions were replaced; `replaced(name, function)` gets the name without its token."""
+
+def with_functions(node: Any, replaced: Replaced) -> Any:
+    """Return a task whose functions were replaced; the task itself where none was.
+
+    Parameters
+    ----------
+    node
+        the task
+    replaced
+        ``replaced(layer, function)`` returns what runs in the function's place, or None where it stays
+    """
     if type(node) is not Task:
         return node
-    function = node.func if node.has_subgraph() else replaced(_name(node.key), node.func)
-    arguments = tuple(_inner(argument, replaced) for argument in node.args)
-    same = all(new is old for new, old in zip(arguments, node.args, strict=True))
-    if function is node.func and same:
+    if node.has_subgraph():
+        arguments = tuple(_inner(argument, replaced) for argument in node.args)
+        if all(new is old for new, old in zip(arguments, node.args, strict=True)):
+            return node
+        return Task(node.key, node.func, *arguments, _data_producer=node.data_producer, **node.kwargs)
+    function = replaced(_layer(node.key), node.func)
+    if function is None:
         return node
-    return Task(node.key, function, *arguments, _data_producer=node.data_producer, **node.kwargs)
+    return Task(node.key, function, *node.args, _data_producer=node.data_producer, **node.kwargs)
 
 
-def _inner(argument: Any, replaced: Callable[[str, Any], Any]) -> Any:
+def _inner(argument: Any, replaced: Replaced) -> Any:
     if type(argument) is not dict:
         return argument
-    inner = {key: with_functions(node, replaced) for key, node in argument.items()}
-    return argument if all(inner[key] is argument[key] for key in inner) else inner
+    new = {key: changed for key, node in argument.items() if (changed := with_functions(node, replaced)) is not node}
+    return argument | new if new else argument
 
 
-def _name(key: Any) -> str:
-    """Return the name of a task's layer, without the token that tells layers of one name apart."""
-    layer = str(key[0] if isinstance(key, tuple) else key)
-    return FUSED.sub("", layer).rpartition("-")[0]
-
-
-def memory_stop(worker: Any) -> int | None:
-    """Return what the process of a worker must not hold, before Dask ends it; None where nothing would."""
-    manager = worker.memory_manager
-    if not manager.memory_limit or worker.address.startswith("inproc://"):  # a thread of somebody's process
-        return None
-    return int((manager.memory_pause_fraction or PAUSE) * manager.memory_limit)
+def _layer(key: Any) -> str:
+    return FUSED.sub("", str(key[0] if isinstance(key, tuple) else key))

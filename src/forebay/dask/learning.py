@@ -9,16 +9,17 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import cloudpickle
 import distributed
+import numpy as np
 
 from forebay.dask.clusters import ask_workers
-from forebay.errors import BudgetError
+from forebay.errors import BudgetError, reading
 from forebay.files import text_of, whole
-from forebay.footprint.errors import FootprintWarning
+from forebay.footprint.errors import FootprintError, FootprintWarning
 from forebay.footprint.learn import learn
 from forebay.footprint.measure.conditions import source_hash
 from forebay.footprint.measure.process import name_of
@@ -34,17 +35,31 @@ VARIABLES = (
 )
 """Of the environment of workers, what changes a footprint: their allocator, and the threads that libraries start."""
 
-_KNOWN: WeakKeyDictionary[distributed.Client, dict[tuple[str, Path | None], Model]] = WeakKeyDictionary()
+_KNOWN: WeakKeyDictionary[distributed.Client, dict[tuple[str, Path | None], "KnownModel"]] = WeakKeyDictionary()
 """What was learned or found on each cluster, by function and file."""
 
 
+class KnownModel(NamedTuple):
+    """A model that fits workers."""
+
+    model: Model
+    workers: frozenset[str]
+    """that were there as it was found to"""
+
+
 def model_on_workers(
-    client: distributed.Client, func: Callable[..., Any], arrays: tuple[Any, ...], path: Path | None, **asked: Any
+    client: distributed.Client,
+    func: Callable[..., Any],
+    arrays: tuple[Any, ...],
+    path: Path | None,
+    key: str,
+    smallest: int,
 ) -> Model:
     """Return what is known of a function on a cluster, or have a worker learn it.
 
     It is looked for in the file, then with the scheduler, and put where it was not found. Where nothing that was
-    learned fits any worker, because of other versions, another machine, allocator or threads, it is learned again.
+    learned fits arrays like these, or any worker, it is learned again: because of other versions, another machine,
+    allocator or threads. Workers that have come since are asked too.
 
     Parameters
     ----------
@@ -52,41 +67,47 @@ def model_on_workers(
         takes arrays like these, and nothing else
     path
         of a file that keeps it
-    **asked
-        the function's ``key``, and the ``smallest`` length of an axis
+    key
+        of the function
+    smallest
+        the least length of an axis
     """
-    key: str = asked["key"]
-    known = _KNOWN.setdefault(client, {})
-    if (key, path) not in known or (path is not None and not path.exists()):
+    known, workers = _KNOWN.setdefault(client, {}), frozenset(client.scheduler_info(n_workers=-1)["workers"])
+    found = known.get((key, path))
+    if found is None or not workers <= found.workers or (path is not None and not path.exists()):
         place = [PLACE, key]
         text = _kept(path) or client.get_metadata(place, None)
-        if text is None or not _fits(client, func, text):
-            text = _learned(client, func, arrays, asked["smallest"])
+        if text is None or not _fits(client, func, arrays, text):
+            text = _learned(client, func, arrays, smallest)
             client.set_metadata(place, text)
         if path is not None and _kept(path) != text:
             with whole(path) as unfinished:
                 unfinished.write_text(text)
-        known[key, path] = _model(text)
-    return known[key, path]
+        found = known[key, path] = KnownModel(_model(text), workers)
+    return found.model
 
 
 def _kept(path: Path | None) -> str | None:
-    return None if path is None or not path.exists() else text_of(path)
+    """Return what a file keeps; raise where that is no model, or a damaged one."""
+    if path is None or not path.exists():
+        return None
+    with reading(path, "a footprint", FootprintError):
+        model = Model(**read(path))
+        model.of(model.samples[0])
+    return text_of(path)
 
 
-def _fits(client: distributed.Client, func: Callable[..., Any], text: str) -> bool:
-    """Return whether a worker is like the one where this was learned; warn where others are not."""
-    model = _model(text)
-    if model.conditions.source != source_hash(func):
+def _fits(client: distributed.Client, func: Callable[..., Any], arrays: tuple[Any, ...], text: str) -> bool:
+    """Return whether this was learned on such arrays, and a worker is like the one where; warn where others are not."""
+    model, kinds = _model(text), tuple(np.dtype(array.dtype).name for array in arrays)
+    if model.conditions.source != source_hash(func) or model.dtype.name != kinds[0]:
         return False
-    was = json.loads(text).get("learned on") or _described(model, {})
+    if model.layout.ndims != (arrays[0].ndim,) or model.conditions.dtypes not in ((), kinds):
+        return False
+    was = json.loads(text).get("learned on")
+    was = was if isinstance(was, dict) else _described(model, {})
     workers = ask_workers(client, circumstances, list(model.conditions.versions))
-    changed = {
-        worker: "; ".join(
-            f"{name} was {was[name]} and is {now.get(name)}" for name in was if was[name] != now.get(name)
-        )
-        for worker, now in workers.items()
-    }
+    changed = {worker: _changes(was, now) for worker, now in workers.items()}
     if all(changed.values()):
         return False
     for worker, changes in changed.items():

@@ -1,37 +1,38 @@
-"""Measuring goes on while chunks are worked on: what each needed is an observation, and who needs too much is cut."""
+"""Measuring goes on while chunks are worked on: what each needed is an observation."""
 
+import re
 import threading
 import time
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import asdict, dataclass
-from functools import partial
 from math import prod
 from typing import Any
 
 import distributed
 from dask.base import normalize_token
 
-from forebay.dask.parts import Cut, UncutError, in_parts
-from forebay.dask.rescue import OutgrownError, run_guarded
 from forebay.footprint.errors import FootprintWarning
-from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
+from forebay.footprint.measure.process import name_of
+from forebay.footprint.measure.resident import PEAKS, peaks_can_be_reset
 from forebay.units import to_text
 
 TOPIC = "forebay-footprint"
-"""The topic of the events that workers log, followed by the key of the function."""
+"""The topic of the events that workers log, followed by the digest of the function."""
+MARK = re.compile(r"-fb1([0-9a-f]{16})-([0-9a-f]+)-[0-9a-f]+$")
+"""How names of layers end whose blocks are to be measured: Forebay's mark of the first kind, with the function's digest
+and the room of a block, and Dask's own token. The digit keeps it out of the names that the dashboard shows."""
 
 _LOCAL: dict[str, list["Observation"]] = defaultdict(list)
-"""Observations of chunks that were worked on in this process."""
+"""Observations of chunks that were worked on in this process, by the digest of their function."""
 _WARM: set[str] = set()
-"""The keys of functions that have run in this process."""
-_PARTS: dict[str, int] = defaultdict(lambda: 1)
-"""In how many parts the blocks of each call are worked on in this process, once one has outgrown its room; none where
-they cannot be cut."""
-_TOLD: set[str] = set()
-"""The calls of which somebody was told that their blocks are too large."""
-_CHECKED: set[str] = set()
-"""The calls whose parts gave what the whole gave."""
+"""The digests of functions that have run in this process."""
+_OUTGROWN: set["WatchedCall"] = set()
+"""The calls of this process of which it was told that a block has outgrown its room."""
+_MEASURING: ContextVar[bool] = ContextVar("measuring", default=True)
 
 
 @dataclass(frozen=True)
@@ -65,17 +66,49 @@ class Observation:
 class WatchedCall:
     """What those who run the blocks of a call know of it."""
 
-    key: str
-    """of the function"""
-    name: str
-    """of the tasks, without what tells them apart"""
+    digest: str
+    """of the function, with its options, and of the kinds of its arrays"""
     room: int
     """bytes that a block may need above its input: its bound, and what that leaves of the budget"""
-    cut: Cut | None = None
-    """how a block may be worked on in parts"""
+
+    @property
+    def mark(self) -> str:
+        """What names of tasks carry, so that workers need not be told of calls."""
+        return f"-fb1{self.digest}-{max(self.room, 0):x}"
 
 
-class Company:
+def watched_call(layer: str) -> WatchedCall | None:
+    """Return what the name of a layer says of its call; None where it is none that is to be measured."""
+    found = MARK.search(layer)
+    return WatchedCall(found[1], int(found[2], 16)) if found else None
+
+
+def digest_of(key: str) -> str:
+    """Return what tells a function from all others, without its name."""
+    return key.rpartition("-")[2]
+
+
+def topic_of(digest: str) -> str:
+    """Return where observations of a function are logged."""
+    return f"{TOPIC}-{digest}"
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Have calls made meanwhile run unmeasured: graphs that are only looked at leave nothing with workers."""
+    before = _MEASURING.set(False)
+    try:
+        yield
+    finally:
+        _MEASURING.reset(before)
+
+
+def measuring() -> bool:
+    """Return whether calls made now are measured where they ask for it."""
+    return _MEASURING.get()
+
+
+class RunningTasks:
     """Tells whether a block runs alone in its process: peaks are those of the process."""
 
     def __init__(self) -> None:
@@ -100,104 +133,61 @@ class Company:
         return lambda: not company and begun == self._begun
 
 
-COMPANY = Company()
+RUNNING_TASKS = RunningTasks()
 """Of all tasks of this process: those of workers, and elsewhere those that are measured."""
 
 
 @dataclass(frozen=True)
 class MeasuredFunction:
-    """A function that says what it needed each time it runs alone in its process, while no data arrives there.
-
-    Once a block has needed more room than there is, what remains is worked on in parts.
-    """
+    """A function that says what it needed each time it runs alone in its process, while no data arrives there."""
 
     func: Callable[..., Any]
     call: WatchedCall
 
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Run the function on the blocks among its arguments."""
-        places = [place for place, argument in enumerate(arguments) if hasattr(argument, "dtype")]
-        blocks = tuple(arguments[place] for place in places)
-        while True:
-            count, most = self._counts(blocks)
-
-            def run(parts: tuple[Any, ...], count: int = count, guarded: bool = count < most) -> Any:
-                filled = list(arguments)
-                for place, part in zip(places, parts, strict=True):
-                    filled[place] = part
-                return self._measured(filled, options, parts, count, guarded)
-
-            try:
-                if count == 1:
-                    return run(blocks)
-                assert self.call.cut is not None
-                result = in_parts(run, blocks, self.call.cut, count, check=self.call.name not in _CHECKED)
-                _CHECKED.add(self.call.name)
-                return result
-            except OutgrownError as outgrown:
-                self._shrink(outgrown.held, count, blocks)
-            except UncutError:
-                _PARTS[self.call.name] = 0
-                self._tell("its blocks give something else in parts, and stay whole: give workers more memory")
-
-    def _counts(self, blocks: tuple[Any, ...]) -> tuple[int, int]:
-        """Return in how many parts blocks are to be worked on, and in how many they can be."""
-        wanted = _PARTS[self.call.name]
-        if not wanted or self.call.cut is None or len({block.shape for block in blocks}) != 1:
-            return 1, 1
-        most = max(1, self.call.cut.most(blocks[0].shape))
-        return min(wanted, most), most
-
-    def _measured(
-        self, arguments: list[Any], options: dict[str, Any], blocks: tuple[Any, ...], count: int, guarded: bool
-    ) -> Any:
-        alone, arrived = COMPANY.alone(), _arrivals()
-        first, before = self.call.key not in _WARM, _forget_peak()
-        begun = time.perf_counter()
-
-        def report(needed: int, result: Any = None) -> bool:
-            """Report what was needed, if it was the block's; tell whether it was."""
-            seconds, still = time.perf_counter() - begun, arrived is not None and arrived == _arrivals()
-            if not (still and alone() and blocks and prod(blocks[0].shape)):
-                return False
-            shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
-            output, kind = (None, None) if shape is None else (tuple(shape), str(dtype))
-            _report(self.call.key, Observation(tuple(blocks[0].shape), needed, seconds, output, kind, first))
-            return not first
-
+        if not peaks_can_be_reset():
+            return self.func(*arguments, **options)
+        shape = next((tuple(each.shape) for each in arguments if hasattr(each, "dtype")), ())
+        first, alone, arrived = self.call.digest not in _WARM, RUNNING_TASKS.alone(), _arrivals()
+        begun, span = time.perf_counter(), PEAKS.begin()
         try:
-            run = partial(self.func, *arguments, **options)
-            result = run_guarded(run, self._room(count, blocks)) if guarded else run()
-        except OutgrownError as outgrown:
-            report(outgrown.held)
-            raise
-        if before is not None:
-            needed = max(0, read_status("VmHWM") - before)
-            if report(needed, result) and needed > self._room(count, blocks):
-                self._shrink(needed, count, blocks, guarded)
-        _WARM.add(self.call.key)
+            result = self.func(*arguments, **options)
+        finally:
+            needed = PEAKS.end(span)
+        seconds = time.perf_counter() - begun
+        _WARM.add(self.call.digest)
+        if shape and prod(shape) and alone() and arrived is not None and arrived == _arrivals():
+            made = getattr(result, "shape", None), getattr(result, "dtype", None)
+            output, kind = (None, None) if None in made else (tuple(made[0]), str(made[1]))
+            self._report(Observation(shape, needed, seconds, output, kind, first))
         return result
 
-    def _room(self, count: int, parts: tuple[Any, ...]) -> int:
-        """Return what a part may need: beside it, all of the result is there."""
-        result = count * parts[0].nbytes if count > 1 else 0
-        return max(self.call.room - result, self.call.room // 4)
+    def _report(self, observation: Observation) -> None:
+        try:
+            worker = distributed.get_worker()
+        except ValueError:
+            _LOCAL[self.call.digest].append(observation)
+            text = outgrown(name_of(self.func), observation, self.call.room)
+            if text and self.call not in _OUTGROWN:
+                _OUTGROWN.add(self.call)
+                warnings.warn(text, FootprintWarning, stacklevel=2)
+        else:
+            worker.log_event(topic_of(self.call.digest), asdict(observation) | {"room": self.call.room})
 
-    def _shrink(self, needed: int, count: int, blocks: tuple[Any, ...], can: bool = True) -> None:
-        """Have what remains worked on in more parts, where it can be; tell of the first block that was too large."""
-        parts = max(2 * count, -(-count * needed // max(1, self._room(2, blocks)))) if can else 0
-        if parts > _PARTS[self.call.name] or self.call.name not in _TOLD:
-            _PARTS[self.call.name] = max(parts, _PARTS[self.call.name])
-            _TOLD.add(self.call.name)
-            how = f"is worked on in {parts} parts a block" if parts else "needs as much: give workers more memory"
-            self._tell(
-                f"it needed {to_text(needed)} for a block of {blocks[0].shape}, and there is room for "
-                f"{to_text(self.call.room)}: what remains {how}, and the next call plans with what was seen"
-            )
 
-    def _tell(self, what: str) -> None:
-        """Warn here, and whoever listens to the cluster."""
-        distributed.worker.warn(f"{self.call.key.rpartition('-')[0]}: {what}", FootprintWarning)
+def outgrown(name: str, observation: Observation, room: int) -> str:
+    """Say that a block has outgrown its room, and what to do; nothing where it has not.
+
+    A function's first block in a process also pays for what libraries load once, and is no sign.
+    """
+    if observation.first or observation.bytes <= room:
+        return ""
+    return (
+        f"{name} needed {to_text(observation.bytes)} for a block of {observation.shape}, and was planned to need no "
+        f"more than {to_text(room)}: the blocks of this call stay as they are. Call it again, and its chunks follow "
+        "from what was observed; where that loses workers, give a smaller budget=, or workers more memory"
+    )
 
 
 @dataclass(frozen=True)
@@ -207,11 +197,11 @@ class LocalFunction(MeasuredFunction):
     def __call__(self, *arguments: Any, **options: Any) -> Any:
         """Run the function, known to be in company of others like it."""
         task = object()
-        COMPANY.enter(task)
+        RUNNING_TASKS.enter(task)
         try:
             return super().__call__(*arguments, **options)
         finally:
-            COMPANY.leave(task)
+            RUNNING_TASKS.leave(task)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
@@ -219,23 +209,15 @@ class LocalFunction(MeasuredFunction):
         return self.func
 
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        return ("forebay", self.call.key, normalize_token(self.func))
+        return ("forebay", self.call.digest, normalize_token(self.func))
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
     """List what chunks needed so far under a function, in this process and on the workers."""
-    events = client.get_events(f"{TOPIC}-{key}") if client is not None else ()
+    digest = digest_of(key)
+    events = client.get_events(topic_of(digest)) if client is not None else ()
     remote = [Observation.of(event) for _, event in events or ()]
-    return [*_LOCAL[key], *remote]
-
-
-def _report(key: str, observation: Observation) -> None:
-    try:
-        worker = distributed.get_worker()
-    except ValueError:
-        _LOCAL[key].append(observation)
-    else:
-        worker.log_event(f"{TOPIC}-{key}", asdict(observation))
+    return [*_LOCAL[digest], *remote]
 
 
 def _arrivals() -> int | None:
@@ -245,11 +227,3 @@ def _arrivals() -> int | None:
     except ValueError:
         return 0
     return None if worker.state.transfer_incoming_count else int(worker.state.transfer_incoming_count_total)
-
-
-def _forget_peak() -> int | None:
-    """Begin a new peak, and return the resident bytes there are now; None where the system cannot."""
-    if not peaks_can_be_reset():
-        return None
-    CLEAR_REFS.write_text("5")
-    return read_status("VmRSS")

@@ -7,6 +7,8 @@ library allocated it. Other threads of the process count too.
 import ctypes
 import gc
 import os
+import threading
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -68,3 +70,49 @@ class ResidentGauge:
         """Read what is resident without garbage."""
         trim_heap()
         return max(read_status("VmRSS") - self._before, 0)
+
+
+@dataclass(eq=False)
+class Span:
+    """A time of which the peak is asked for."""
+
+    before: int
+    """resident bytes as it began"""
+    highest: int
+
+
+class OverlappingPeaks:
+    """Peaks of spans of time, of which one may begin within another.
+
+    To begin one makes the kernel forget what it would have told of the others, so these note it before.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._spans: list[Span] = []
+
+    def begin(self) -> Span:
+        """Begin a span."""
+        with self._changing:
+            self._note()
+            CLEAR_REFS.write_text("5")
+            before = read_status("VmRSS")
+            span = Span(before, before)
+            self._spans.append(span)
+            return span
+
+    def end(self, span: Span) -> int:
+        """End a span, and return its peak above what there was as it began."""
+        with self._changing:
+            self._note()
+            self._spans.remove(span)
+            return span.highest - span.before
+
+    def _note(self) -> None:
+        highest = read_status("VmHWM") if self._spans else 0
+        for span in self._spans:
+            span.highest = max(span.highest, highest)
+
+
+PEAKS = OverlappingPeaks()
+"""Of this process."""
