@@ -273,8 +273,7 @@ def test_blocks_that_the_dask_door_measures_too_keep_their_peaks(tmp_path):
     (tmp_path / "script.py").write_text(BESIDE_DASK_DOOR)
     run = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    (peak,) = json.loads(run.stdout)
-    assert peak >= 47e6
+    assert max(json.loads(run.stdout)) >= 47e6
 
 
 def test_a_task_that_fails_is_kept_too():

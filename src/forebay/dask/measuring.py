@@ -158,8 +158,8 @@ class MeasuredFunction:
         seconds = time.perf_counter() - begun
         _WARM.add(self.call.digest)
         if shape and prod(shape) and alone() and arrived is not None and arrived == _arrivals():
-            made = getattr(result, "shape", None), getattr(result, "dtype", None)
-            output, kind = (None, None) if None in made else (tuple(made[0]), str(made[1]))
+            made, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+            output, kind = (None, None) if made is None else (tuple(made), str(dtype))
             self._report(Observation(shape, needed, seconds, output, kind, first))
         return result
 
