@@ -15,7 +15,7 @@ from forebay.dask import chunks_for_graph, forecast  # noqa: E402
 from forebay.dask.graphs.choose import candidates  # noqa: E402
 from forebay.dask.graphs.nodes import share, task_graph  # noqa: E402
 from forebay.dask.graphs.rates import rates_of, sized_tasks, source_bytes  # noqa: E402
-from forebay.dask.graphs.sampling import run_tasks  # noqa: E402
+from forebay.dask.graphs.running import run_tasks  # noqa: E402
 from forebay.dask.graphs.simulate import Cluster, SizedTask, simulate  # noqa: E402
 
 ONE = Cluster(workers=1, threads=1, bandwidth=1e9, overhead=0.0)

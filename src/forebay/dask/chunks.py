@@ -11,6 +11,7 @@ from typing import Any
 import dask.array as da
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
+from dask.utils import has_keyword
 
 from forebay.dask.call import ChunkedCall
 from forebay.dask.limits import limits_of
@@ -62,6 +63,8 @@ def chunks_for(
     **options :
         For the function.
     """
+    if _is_indivisible((array,)):
+        return tuple(array.shape)
     depth, whole = _reach(func, (array,), depth, whole, options)
     return _prepare(func, (array,), client, budget, model, depth, boundary, whole, options).plan.chunks
 
@@ -86,6 +89,8 @@ def map_blocks(
     measure : bool
         Whether chunks are measured while they run.
     """
+    if _is_indivisible(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **options)
     passed, own = _split(options, da.map_blocks)
     call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
     cut = call.cut(arrays)
@@ -113,6 +118,8 @@ def map_overlap(
 
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
+    if _is_indivisible(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **options)
     passed, own = _split(options, da.map_blocks)
     depth, whole = _reach(func, arrays, depth, whole, own)
     call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
@@ -168,7 +175,7 @@ def _prepare(
     client = client or _current_client()
     halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
-    footprint = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
+    footprint = model_of(_of_one_block(func, arrays, options), arrays, model, options, key, smallest=2 * max(halo) + 1)
     on_device = place_of(footprint) == "device"
     if not on_device:
         footprint = tighten(footprint, observations_of(key, client))
@@ -209,8 +216,31 @@ def _reach(
     if depth != "auto" or len(arrays) != 1:
         raise PlanError(f"depth={depth!r}: give numbers of elements, or 'auto' with one array")
     _check_array(arrays[0], 0)
-    reach = find_reach(partial(func, **options), arrays[0].ndim, str(arrays[0].dtype))
+    reach = find_reach(partial(_of_one_block(func, arrays, options), **options), arrays[0].ndim, str(arrays[0].dtype))
     return dict(enumerate(reach.halo)), tuple({*whole, *reach.whole})
+
+
+def _is_indivisible(arrays: tuple[Any, ...]) -> bool:
+    """Return whether all are arrays of no axes, or without elements: these run as they are, and need no budget."""
+    shapes = [getattr(array, "shape", None) for array in arrays]
+    return bool(shapes) and all(shape is not None and (not shape or 0 in shape) for shape in shapes)
+
+
+def _of_one_block(func: Callable[..., Any], arrays: tuple[Any, ...], options: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function as Dask calls it on arrays of one block each, where it asks which block it is given."""
+    info: dict[int | None, dict[str, Any]] = {
+        place: {
+            "shape": tuple(array.shape),
+            "num-chunks": (1,) * array.ndim,
+            "array-location": [(0, extent) for extent in array.shape],
+            "chunk-location": (0,) * array.ndim,
+        }
+        for place, array in enumerate(arrays)
+    }
+    result = info[0] | {"chunk-shape": tuple(arrays[0].shape), "dtype": arrays[0].dtype}
+    told = {"block_id": (0,) * arrays[0].ndim, "block_info": info | {None: result}}
+    asked = {name: value for name, value in told.items() if name not in options and has_keyword(func, name)}
+    return partial(func, **asked) if asked else func
 
 
 def _check_array(array: Any, place: int) -> None:

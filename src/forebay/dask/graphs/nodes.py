@@ -39,6 +39,11 @@ class TaskGraph:
     """what leaves the graph, and is held until it does"""
 
     @property
+    def persisted(self) -> list[Any]:
+        """The keys of what tasks read, and a cluster has already."""
+        return sorted({key for node in self.nodes for key in node.dependencies} - {node.key for node in self.nodes})
+
+    @property
     def kinds(self) -> list[str]:
         """The kind of each task."""
         return [task.kind for task in self.tasks]
@@ -68,14 +73,19 @@ def _task(graph: Mapping[Any, GraphNode], key: Any, kind: str, places: Mapping[A
         kind = f"{kind} of a source"
     return GraphTask(
         kind,
-        tuple(sorted(places[read] for read in graph[key].dependencies if not isinstance(graph[read], DataNode))),
+        tuple(sorted(places[read] for read in graph[key].dependencies if _is_work(graph, read))),
         tuple(map(round, key[1:])) if isinstance(key, tuple) else (),  # parts have fractions beside their block
         part,
     )
 
 
 def _is_root(graph: Mapping[Any, GraphNode], key: Any) -> bool:
-    return all(isinstance(graph[read], DataNode) for read in graph[key].dependencies)
+    return not any(_is_work(graph, read) for read in graph[key].dependencies)
+
+
+def _is_work(graph: Mapping[Any, GraphNode], key: Any) -> bool:
+    """Return whether a key is a task to run: neither data that the graph carries, nor what a cluster has persisted."""
+    return key in graph and not isinstance(graph[key], DataNode)
 
 
 def _layer(key: Any) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.dask.graphs.nodes import TaskGraph, share
-from forebay.dask.graphs.sampling import TaskSample
+from forebay.dask.graphs.running import TaskSample
 from forebay.dask.graphs.simulate import SizedTask
 
 TELLING = 2**17

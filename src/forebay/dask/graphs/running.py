@@ -1,0 +1,93 @@
+"""Running tasks of a graph one after the other, on inputs of their own making, and measuring what each needs."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+import numpy as np
+
+from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
+
+
+@dataclass(frozen=True)
+class TaskSample:
+    """One task that was run."""
+
+    kind: str
+    input: int
+    """bytes that it read, of other tasks or of a source"""
+    output: int
+    peak: int
+    """above its inputs, output included"""
+    seconds: float
+    view: bool
+    """whether the output is a part of an input, and keeps all of that alive"""
+
+
+def run_tasks(
+    nodes: Sequence[Any],
+    kinds: Sequence[str],
+    given: Sequence[int],
+    persisted: Mapping[Any, Any] | None = None,
+    begin: Callable[[str], None] = lambda kind: None,
+) -> list[TaskSample]:
+    """Run tasks in their order, measuring each, and say of which kind one is as it begins.
+
+    Every kind is warmed first, so that nothing is measured that only the first of its kind pays for.
+    """
+    exact = peaks_can_be_reset()
+    left: dict[Any, int] = {}
+    for node in nodes:
+        for key in node.dependencies:
+            left[key] = left.get(key, 0) + 1
+    results: dict[Any, Any] = dict(persisted or {})
+    warmed: set[str] = set()
+    samples = []
+    for node, kind, read in zip(nodes, kinds, given, strict=True):
+        begin(kind)
+        inputs: Mapping[Any, Any] = {key: results[key] for key in node.dependencies}
+        if kind not in warmed:
+            node(inputs)
+            warmed.add(kind)
+        if exact:
+            trim_heap()  # what is free in the heap would hide what the task needs
+            CLEAR_REFS.write_text("5")
+        before, begun = read_status("VmRSS") if exact else 0, time.perf_counter()
+        result = node(inputs)
+        seconds = time.perf_counter() - begun
+        peak = max(0, read_status("VmHWM") - before) if exact else 0
+        view = any(_shares(result, value) for value in inputs.values())
+        size = read + sum(map(size_of, inputs.values()))
+        samples.append(TaskSample(kind, size, size_of(result), peak, seconds, view))
+        results[node.key] = result
+        del inputs, result
+        for key in node.dependencies:
+            left[key] -= 1
+            if not left[key]:
+                del results[key]
+    return samples
+
+
+def run_pickled(payload: bytes, persisted: Sequence[Any]) -> list[TaskSample]:
+    """Run what was pickled: Dask would take tasks among the arguments of a task for some of its own."""
+    nodes, kinds, given, keys = cloudpickle.loads(payload)
+    samples = run_tasks(nodes, kinds, given, dict(zip(keys, persisted, strict=True)))
+    trim_heap()
+    return samples
+
+
+def size_of(value: Any) -> int:
+    """Count the bytes of what a task returned."""
+    if hasattr(value, "__array_ufunc__"):  # an array in memory, not one in a file
+        return int(value.nbytes)
+    if isinstance(value, dict):
+        return sum(map(size_of, value.values()))
+    if isinstance(value, list | tuple):
+        return sum(map(size_of, value))
+    return 64
+
+
+def _shares(result: Any, value: Any) -> bool:
+    return isinstance(result, np.ndarray) and isinstance(value, np.ndarray) and np.may_share_memory(result, value)
