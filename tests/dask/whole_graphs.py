@@ -146,10 +146,10 @@ def measure(name: str, which: str, stored: Any, folder: Path) -> list[dict[str, 
                     continue
                 once(row, build(da.from_array(stored, chunks=cuts[way])), client)
                 if row["failure"]:
-                    client.wait_for_workers(workers, timeout=60)
+                    client.restart(timeout=60)
                     client.run(warm, stored)
                 for result in folder.glob("result-*"):
-                    shutil.rmtree(result)
+                    shutil.rmtree(result, ignore_errors=True)
     for row in rows.values():
         if not row["failure"]:
             row |= {"seconds": min(row["runs"]), "share": row["measured"] / to_bytes(memory)}
@@ -161,13 +161,15 @@ def once(row: dict[str, Any], work: Any, client: Any) -> None:
     """Run what was built, and note seconds and the peak of the busiest worker, or how it failed."""
     client.run(gc.collect)
     client.run(CLEAR_REFS.write_text, "5")
-    begun = time.perf_counter()
+    before, begun = client.run(time.process_time), time.perf_counter()
     try:
         client.compute(work).result(timeout=100)
     except Exception as error:
         row["failure"] = type(error).__name__
     else:
         row["runs"].append(time.perf_counter() - begun)
+        after = client.run(time.process_time)
+        row["busiest"] = min(row.get("busiest", np.inf), max(after[each] - before[each] for each in after))
         row["measured"] = max(row["measured"], *client.run(read_status, "VmHWM").values())
 
 

@@ -1,13 +1,13 @@
 """What a whole graph needs on each worker, and how long it takes, before it runs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import distributed
 
 from forebay.dask.clusters import ask_workers
 from forebay.dask.graphs.nodes import TaskGraph, task_graph
-from forebay.dask.graphs.rates import Rates, rates_of, sized_tasks
+from forebay.dask.graphs.rates import Rates, rates_of, sized_tasks, source_bytes
 from forebay.dask.graphs.sampling import sample
 from forebay.dask.graphs.simulate import Cluster, simulate
 from forebay.dask.limits import WorkerLimits, limits_of, resident_bytes
@@ -83,7 +83,8 @@ def forecast(collection: Any, client: distributed.Client | None = None) -> Graph
     client = cluster_of(client)
     limits = limits_of(client)
     graph = task_graph(collection)
-    rates = rates_of(sample(_first_of_each_kind(graph), None, client, apart=True))
+    first = _first_of_each_kind(graph)
+    rates = rates_of(sample(first, source_bytes(first, None), client, apart=True))
     return forecast_of(graph, rates, None, limits, held_by_workers(client))
 
 
@@ -123,7 +124,7 @@ def _first_of_each_kind(graph: TaskGraph) -> TaskGraph:
     tasks = []
     for place in places:
         task = graph.tasks[place]
-        tasks.append(type(task)(task.kind, tuple(at[read] for read in task.reads), task.block, task.part))
+        tasks.append(replace(task, reads=tuple(at[read] for read in task.reads)))
     return TaskGraph(tuple(tasks), tuple(graph.nodes[place] for place in places), frozenset())
 
 

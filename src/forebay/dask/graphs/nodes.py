@@ -3,12 +3,12 @@
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dask
-from dask._task_spec import Alias, DataNode, GraphNode, convert_legacy_graph
+from dask._task_spec import Alias, DataNode, GraphNode, Task, convert_legacy_graph
 from dask.core import flatten
 from dask.order import order
 from dask.utils import key_split
@@ -26,6 +26,8 @@ class GraphTask:
     """which block of its layer it is"""
     part: tuple[Any, ...] | None = None
     """of a task that cuts a part out of a block: the slices; none where it hands the block on"""
+    source: int = 0
+    """bytes that it reads of arrays that are no tasks, as far as the slices in it tell"""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,30 @@ def _task(graph: Mapping[Any, GraphNode], key: Any, kind: str, places: Mapping[A
         tuple(sorted(places[read] for read in graph[key].dependencies if _is_work(graph, read))),
         tuple(map(round, key[1:])) if isinstance(key, tuple) else (),  # parts have fractions beside their block
         part,
+        _read_of_sources(graph, graph[key]),
     )
+
+
+def _read_of_sources(graph: Mapping[Any, GraphNode], node: GraphNode) -> int:
+    """Count the bytes that a task cuts out of data that the graph carries."""
+    sources = [graph[read].value for read in node.dependencies if isinstance(graph.get(read), DataNode)]
+    itemsize = max((getattr(getattr(source, "dtype", None), "itemsize", 1) for source in sources), default=0)
+    return itemsize * sum(_elements(node)) if sources else 0
+
+
+def _elements(value: Any) -> Iterator[int]:
+    """Yield how many elements slices cut out, of all tuples of slices in a task and in those that it joins."""
+    if isinstance(value, tuple) and value and all(isinstance(each, slice) for each in value):
+        if not any(each.start is None or each.stop is None for each in value):
+            yield math.prod(len(range(each.start, each.stop, each.step or 1)) for each in value)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _elements(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _elements(each)
+    elif isinstance(value, Task):
+        yield from _elements(value.args)
 
 
 def _is_root(graph: Mapping[Any, GraphNode], key: Any) -> bool:

@@ -13,14 +13,14 @@ from forebay.errors import BudgetError
 
 
 def sample(
-    graph: TaskGraph, given: Sequence[int] | None, client: distributed.Client, *, apart: bool = False
+    graph: TaskGraph, given: Sequence[int], client: distributed.Client, *, apart: bool = False
 ) -> list[TaskSample]:
     """Run tasks on a worker, one after the other, and return what each needed.
 
     Apart from the worker, in a process beside it, tasks may be of any size: one that outgrows the worker ends that.
     """
     keys = graph.persisted
-    payload = cloudpickle.dumps((graph.nodes, graph.kinds, given or [0] * len(graph.nodes), keys))
+    payload = cloudpickle.dumps((graph.nodes, graph.kinds, list(given), keys))
     persisted = [distributed.Future(key, client) for key in keys]
     run = run_apart if apart else run_pickled
     ran = client.submit(run, payload, persisted, key=f"forebay-sampling-{uuid4().hex}")
