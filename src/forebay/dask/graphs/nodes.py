@@ -100,6 +100,8 @@ def _elements(value: Any) -> Iterator[int]:
     elif isinstance(value, dict):
         for each in value.values():
             yield from _elements(each)
+    elif isinstance(value, DataNode):
+        yield from _elements(value.value)
     elif isinstance(value, Task):
         yield from _elements(value.args)
 
