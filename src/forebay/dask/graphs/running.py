@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import cloudpickle
@@ -54,9 +55,9 @@ def run_tasks(
         if exact:
             trim_heap()  # what is free in the heap would hide what the task needs
             CLEAR_REFS.write_text("5")
-        before, begun = read_status("VmRSS") if exact else 0, time.perf_counter()
+        before, begun = read_status("VmRSS") if exact else 0, time.perf_counter() - waited()
         result = node(inputs)
-        seconds = time.perf_counter() - begun
+        seconds = max(0.0, time.perf_counter() - waited() - begun)
         peak = max(0, read_status("VmHWM") - before) if exact else 0
         view = any(_shares(result, value) for value in inputs.values())
         size = read + sum(map(size_of, inputs.values()))
@@ -76,6 +77,14 @@ def run_pickled(payload: bytes, persisted: Sequence[Any]) -> list[TaskSample]:
     samples = run_tasks(nodes, kinds, given, dict(zip(keys, persisted, strict=True)))
     trim_heap()
     return samples
+
+
+def waited() -> float:
+    """Return the seconds that this thread has waited for a processor, which others had; 0 where no kernel tells."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def size_of(value: Any) -> int:
