@@ -205,28 +205,37 @@ def facts(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Say how well peaks were predicted, what failed, and how seconds compare; set ratios beside our rows."""
     for case in cases(rows):
         ours, auto = case["ours"], case["auto"]
-        hands = [row for way, row in case.items() if way not in ("ours", "auto") and "seconds" in row]
-        if "seconds" in ours and hands:
-            best = min(hands, key=lambda row: row["seconds"])
-            ours |= {"hand": best["way"], "hand_seconds": best["seconds"]}
-            ours["over_hand"] = ours["seconds"] / best["seconds"]
-        if "seconds" in ours and "seconds" in auto:
-            ours["over_auto"] = ours["seconds"] / auto["seconds"]
-        ours["auto_seconds"] = auto.get("seconds", auto["failure"])
+        ours["auto_seconds"] = auto.get("seconds", "killed")
+        ours["auto_ratio"] = auto.get("ratio", "refused" if "refused" in auto else "killed")
+        hands = {way: row for way, row in case.items() if way not in ("ours", "auto")}
+        for key, hand, over in (("seconds", "hand", "over_hand"), ("busiest", "busiest_hand", "busiest_over_hand")):
+            if key in ours and (done := {way: row[key] for way, row in hands.items() if not row["failure"]}):
+                ours[hand] = min(done, key=done.__getitem__)
+                ours[over] = ours[key] / done[ours[hand]]
+            if key in ours and not auto["failure"]:
+                ours[over.replace("hand", "auto")] = ours[key] / auto[key]
     off = sorted(abs(row["ratio"] - 1) for row in rows if "ratio" in row)
-    hand, over_auto = ([row[key] for row in rows if key in row] for key in ("over_hand", "over_auto"))
     libraries = ("dask", "distributed", "numpy", "scipy", "xarray", "zarr", "dask-image")
     return {
         "peaks": {"count": len(off), "worst": max(off), "median": statistics.median(off)},
         "within_15": sum(each <= 0.15 for each in off),
         "cases": len(list(cases(rows))),
         "killed": {way: sum(row["failure"] != "" for row in rows if row["way"] == way) for way in ("ours", "auto")},
-        "hand": {"count": len(hand), "within": sum(each <= 1.1 for each in hand), "median": statistics.median(hand)},
-        "auto": {"count": len(over_auto), "median": statistics.median(over_auto) if over_auto else None},
+        "over": {key: _ratios(rows, f"over_{key}") for key in ("auto", "hand")},
+        "busiest": {key: _ratios(rows, f"busiest_over_{key}") for key in ("auto", "hand")},
         "cores": os.cpu_count(),
+        "load": os.getloadavg()[1],
         "date": time.strftime("%Y-%m-%d"),
         "versions": ", ".join(f"{name} {version(name)}" for name in libraries),
     }
+
+
+def _ratios(rows: list[dict[str, Any]], key: str) -> dict[str, Any]:
+    ratios = sorted(row[key] for row in rows if key in row)
+    if not ratios:
+        return {"count": 0}
+    within = sum(ratio <= 1.1 for ratio in ratios)
+    return {"count": len(ratios), "median": statistics.median(ratios), "most": ratios[-1], "within_1.1": within}
 
 
 if __name__ == "__main__":
