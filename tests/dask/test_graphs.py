@@ -193,7 +193,7 @@ def test_what_a_cluster_has_persisted_is_read_from_there(client):
     array = da.ones((64, 64, 64), chunks=32).persist()
     result = (array + 1).sum()
     assert forecast(result, client).tasks > 0
-    cut = chunk(array, lambda cut: cut.sum(axis=2), client, budget="4MB")
+    cut = chunk(array, lambda cut: cut.sum(axis=2), client, budget="40MB")
     assert np.array_equal(cut.sum(axis=2).compute(), np.full((64, 64), 64.0))
 
 

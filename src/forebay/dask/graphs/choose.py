@@ -99,7 +99,7 @@ def chunks_for_graph(
     if budget != "auto":
         limits = replace(limits, budget=to_bytes(budget))
     uncut = frozenset(axis % array.ndim for axis in whole)
-    pipeline = Pipeline(build, array, client, uncut)
+    pipeline = Pipeline(build, array, client, uncut, limits.budget // limits.threads)
     tried = []
     for chunks in candidates(array, limits.budget, limits.threads, uncut):
         graph, cut = pipeline.graph(chunks)

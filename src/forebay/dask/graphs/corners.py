@@ -21,6 +21,9 @@ SMALL, LARGE = 2**16, 2**18
 MOST = 2**21
 """elements of a block of the larger corner where blocks are as many stored chunks long"""
 
+LARGE_SHARE = 16
+"""blocks of less than this part of what a thread has are sampled in the worker itself, which is quicker"""
+
 
 @dataclass
 class Pipeline:
@@ -31,6 +34,8 @@ class Pipeline:
     client: distributed.Client
     whole: frozenset[int] = frozenset()
     """axes that are never cut: corners have all of them, since functions may need just that length"""
+    room: int = 0
+    """bytes that a thread has"""
     rates: dict[tuple[bool, ...], dict[str, Rates]] = field(default_factory=dict)
 
     def graph(self, chunks: Sequence[int]) -> tuple[TaskGraph, Any]:
@@ -56,12 +61,16 @@ class Pipeline:
         for lengths, cut in ((small, pattern), (large, _first(pattern))):
             corner = _corner(self.source, lengths, cut)
             graph = task_graph(self.build(corner))
-            # Blocks of a collection are as large as they are: one may outgrow the worker.
-            told = self.told(corner)
-            samples += sample(graph, source_bytes(graph, told), self.client, apart=told is None)
+            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client, apart=self._is_large())
         rates = rates_of(samples)
         self.client.set_metadata(self._place(pattern), {kind: rate.numbers() for kind, rate in rates.items()})
         return rates
+
+    def _is_large(self) -> bool:
+        """Return whether the blocks of a collection, which are as large as they are, may outgrow a worker."""
+        if not isinstance(self.source, da.Array):
+            return False
+        return bool(LARGE_SHARE * math.prod(self.source.chunksize) * self.source.dtype.itemsize > self.room)
 
     def _place(self, pattern: tuple[bool, ...]) -> list[str]:
         """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""

@@ -6,7 +6,7 @@ from typing import Any
 import distributed
 
 from forebay.dask.clusters import ask_workers
-from forebay.dask.graphs.nodes import TaskGraph, task_graph
+from forebay.dask.graphs.nodes import TaskGraph, named, task_graph
 from forebay.dask.graphs.rates import Rates, rates_of, sized_tasks, source_bytes
 from forebay.dask.graphs.sampling import sample
 from forebay.dask.graphs.simulate import Cluster, simulate
@@ -144,7 +144,7 @@ def forecast_of(
         bytes=held + run.peak,
         upper=held + int((1 + MARGIN) * run.peak),
         seconds=run.seconds,
-        task=graph.tasks[run.task].kind,
+        task=named(graph.tasks[run.task].kind),
         tasks=len(tasks),
         budget=held + limits.budget,
         history=tuple((seconds, held + size) for seconds, size in run.history),

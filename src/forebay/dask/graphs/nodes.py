@@ -143,6 +143,11 @@ def _part(node: GraphNode) -> tuple[Any, ...] | None:
     return slices if all(isinstance(each, slice) for each in slices) else None
 
 
+def named(kind: str) -> str:
+    """Return what people call a kind of task: its name, without what tells it from its like."""
+    return kind.partition(" ")[0]
+
+
 def share(part: tuple[Any, ...], shape: tuple[int, ...]) -> float:
     """Return the share of a block that slices cut out of it: all of it where there are none."""
     pairs = zip(part, shape, strict=False)

@@ -1,7 +1,8 @@
 """Running tasks of a graph one after the other, on inputs of their own making, and measuring what each needs."""
 
+import gc
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,14 +39,27 @@ def run_tasks(
 
     Every kind is warmed first, so that nothing is measured that only the first of its kind pays for.
     """
+    gc.collect()
+    gc.freeze()  # what the process held before is no garbage, and looking for some in it takes longer than a task
+    try:
+        return [*_measured(nodes, kinds, given, dict(persisted or {}), begin)]
+    finally:
+        gc.unfreeze()
+
+
+def _measured(
+    nodes: Sequence[Any],
+    kinds: Sequence[str],
+    given: Sequence[int],
+    results: dict[Any, Any],
+    begin: Callable[[str], None],
+) -> Iterator[TaskSample]:
     exact = peaks_can_be_reset()
     left: dict[Any, int] = {}
     for node in nodes:
         for key in node.dependencies:
             left[key] = left.get(key, 0) + 1
-    results: dict[Any, Any] = dict(persisted or {})
     warmed: set[str] = set()
-    samples = []
     for node, kind, read in zip(nodes, kinds, given, strict=True):
         begin(kind)
         inputs: Mapping[Any, Any] = {key: results[key] for key in node.dependencies}
@@ -61,14 +75,13 @@ def run_tasks(
         peak = max(0, read_status("VmHWM") - before) if exact else 0
         view = any(_shares(result, value) for value in inputs.values())
         size = read + sum(map(size_of, inputs.values()))
-        samples.append(TaskSample(kind, size, size_of(result), peak, seconds, view))
+        yield TaskSample(kind, size, size_of(result), peak, seconds, view)
         results[node.key] = result
         del inputs, result
         for key in node.dependencies:
             left[key] -= 1
             if not left[key]:
                 del results[key]
-    return samples
 
 
 def run_pickled(payload: bytes, persisted: Sequence[Any]) -> list[TaskSample]:

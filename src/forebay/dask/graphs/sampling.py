@@ -7,7 +7,7 @@ import cloudpickle
 import distributed
 
 from forebay.dask.graphs.apart import run_apart
-from forebay.dask.graphs.nodes import TaskGraph
+from forebay.dask.graphs.nodes import TaskGraph, named
 from forebay.dask.graphs.running import TaskSample, run_pickled
 from forebay.errors import BudgetError
 
@@ -27,7 +27,7 @@ def sample(
     samples: list[TaskSample] | str = ran.result()
     if isinstance(samples, str):
         raise BudgetError(
-            f"{samples} outgrows a worker, with nothing beside it: cut the array into smaller chunks, or give workers "
-            "more memory"
+            f"{named(samples)} outgrows a worker, with nothing beside it: cut the array into smaller chunks, or give "
+            "workers more memory"
         )
     return samples
