@@ -1,6 +1,6 @@
 """Whole graphs, predicted and measured: pipelines on small clusters, in our chunks, in Dask's own and in some by hand.
 
-`python -m tests.dask.whole_graphs [--cluster 1x2] [PIPELINE ...]` measures some or all and keeps the others in
+`python -m tests.dask.whole_graphs [--cluster 1x2] [--peaks] [PIPELINE ...]` measures some or all, and keeps the rest of
 docs/results/data/graphs.json, from which docs/results/graphs.md is made. The ways take turns on one cluster; seconds
 are the least of the rounds, the peak is the kernel's high-water mark of the busiest worker in any of them.
 """
@@ -14,6 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -106,8 +107,9 @@ def warm(stored: Any) -> int:
     return sum(int(pipeline(corner).compute(scheduler="sync").size) for pipeline in PIPELINES.values())
 
 
-def measure(name: str, which: str, stored: Any, folder: Path) -> list[dict[str, Any]]:
-    """Run a pipeline on a fresh cluster, in all ways in turns."""
+@contextmanager
+def cluster_of(which: str, folder: Path) -> Iterator[Any]:
+    """Start a cluster whose workers have loaded all that pipelines need, and yield its client."""
     workers, threads, memory = CLUSTERS[which]
     settings = {
         "distributed.scheduler.allowed-failures": 0,
@@ -115,41 +117,47 @@ def measure(name: str, which: str, stored: Any, folder: Path) -> list[dict[str, 
         "distributed.nanny.pre-spawn-environ": {**door.ENVIRONMENT, **QUIET},
     }
     how = {"n_workers": workers, "threads_per_worker": threads, "memory_limit": memory, "local_directory": str(folder)}
-    build = partial(stored_result, PIPELINES[name], folder)
     with (
         dask.config.set(settings),
         distributed.LocalCluster(dashboard_address=":0", silence_logs=50, **how) as cluster,
         distributed.Client(cluster) as client,
     ):
-        client.run(warm, stored)
-        begun = time.perf_counter()
-        plan = door.chunks_for_graph(build, stored, client)
-        planning = time.perf_counter() - begun
-        cuts = {"ours": plan.chunks, "auto": "auto"} | {f"{each[0]}x{each[1]}x{each[2]}": each for each in BY_HAND}
-        rows: dict[str, dict[str, Any]] = {}
-        for way, chunks in cuts.items():
-            opened = da.from_array(stored, chunks=chunks)
-            row = {"pipeline": name, "cluster": which, "memory": memory, "way": way, "chunks": opened.chunksize}
-            rows[way] = row | {"failure": "", "measured": 0, "runs": []}
-        rows["ours"] |= {"predicted": plan.forecast.bytes, "told": plan.forecast.seconds, "planning": planning}
-        try:
-            told = door.forecast(build(da.from_array(stored, chunks="auto")), client)
-            rows["auto"] |= {"predicted": told.bytes, "told": told.seconds}
-        except ForebayError as error:  # a single task outgrows its worker
-            rows["auto"]["refused"] = str(error)
-        for turn in range(ROUNDS):
-            for way in list(cuts)[:: -1 if turn % 2 else 1]:
-                row = rows[way]
-                fastest = min((min(each["runs"]) for each in rows.values() if each["runs"]), default=0.0)
-                hopeless = turn and way not in ("ours", "auto") and min(row["runs"], default=0) > HOPELESS * fastest
-                if row["failure"] or hopeless:
-                    continue
-                once(row, build(da.from_array(stored, chunks=cuts[way])), client)
-                if row["failure"]:
-                    client.restart(timeout=60)
-                    client.run(warm, stored)
-                for result in folder.glob("result-*"):
-                    shutil.rmtree(result, ignore_errors=True)
+        yield client
+
+
+def measure(name: str, which: str, stored: Any, folder: Path, client: Any, *, peaks: bool) -> list[dict[str, Any]]:
+    """Run a pipeline in all ways in turns; for peaks alone in our chunks and in Dask's, once."""
+    memory = CLUSTERS[which][2]
+    build = partial(stored_result, PIPELINES[name], folder)
+    begun = time.perf_counter()
+    plan = door.chunks_for_graph(build, stored, client)
+    planning = time.perf_counter() - begun
+    by_hand = () if peaks else BY_HAND
+    cuts = {"ours": plan.chunks, "auto": "auto"} | {f"{each[0]}x{each[1]}x{each[2]}": each for each in by_hand}
+    rows: dict[str, dict[str, Any]] = {}
+    for way, chunks in cuts.items():
+        opened = da.from_array(stored, chunks=chunks)
+        row = {"pipeline": name, "cluster": which, "memory": memory, "way": way, "chunks": opened.chunksize}
+        rows[way] = row | {"failure": "", "measured": 0, "runs": []}
+    rows["ours"] |= {"predicted": plan.forecast.bytes, "told": plan.forecast.seconds, "planning": planning}
+    try:
+        told = door.forecast(build(da.from_array(stored, chunks="auto")), client)
+        rows["auto"] |= {"predicted": told.bytes, "told": told.seconds}
+    except ForebayError as error:  # a single task outgrows its worker
+        rows["auto"]["refused"] = str(error)
+    for turn in range(1 if peaks else ROUNDS):
+        for way in list(cuts)[:: -1 if turn % 2 else 1]:
+            row = rows[way]
+            fastest = min((min(each["runs"]) for each in rows.values() if each["runs"]), default=0.0)
+            hopeless = turn and way not in ("ours", "auto") and min(row["runs"], default=0) > HOPELESS * fastest
+            if row["failure"] or hopeless:
+                continue
+            once(row, build(da.from_array(stored, chunks=cuts[way])), client)
+            if row["failure"]:
+                client.restart(timeout=60)
+                client.run(warm, stored)
+            for result in folder.glob("result-*"):
+                shutil.rmtree(result, ignore_errors=True)
     for row in rows.values():
         if not row["failure"]:
             row |= {"seconds": min(row["runs"]), "share": row["measured"] / to_bytes(memory)}
@@ -178,6 +186,7 @@ def main() -> None:
 
     asked = argparse.ArgumentParser()
     asked.add_argument("--cluster", choices=CLUSTERS)
+    asked.add_argument("--peaks", action="store_true", help="our chunks and Dask's alone, once")
     asked.add_argument("pipelines", nargs="*")
     options = asked.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="forebay-graphs-"))
@@ -186,13 +195,15 @@ def main() -> None:
         stored = zarr.create_array(folder / "v", shape=SHAPE, chunks=STORED, dtype="float32", compressors=None)
         stored[:] = np.random.default_rng(0).standard_normal(SHAPE, dtype="float32")
         for which in [options.cluster] if options.cluster else CLUSTERS:
-            for name in options.pipelines or PIPELINES:
-                new = measure(name, which, stored, folder)
-                rows = [row for row in rows if (row["pipeline"], row["cluster"]) != (name, which)] + new
-                print(*new, sep="\n", flush=True)
-                TARGET.write_text(json.dumps({"facts": facts(rows), "rows": rows}, indent=1) + "\n")
+            with cluster_of(which, folder) as client:
+                client.run(warm, stored)
+                for name in options.pipelines or PIPELINES:
+                    new = measure(name, which, stored, folder, client, peaks=options.peaks)
+                    rows = [row for row in rows if (row["pipeline"], row["cluster"]) != (name, which)] + new
+                    print(*new, sep="\n", flush=True)
+                    TARGET.write_text(json.dumps({"facts": facts(rows), "rows": rows}, indent=1) + "\n")
     finally:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def cases(rows: list[dict[str, Any]]) -> Iterator[dict[str, dict[str, Any]]]:
