@@ -109,9 +109,11 @@ def chunks_for_graph(
     fitting = {chunks: each for chunks, each in found.items() if each.upper <= each.budget}
     if not fitting:
         least = min(found.values(), key=lambda each: each.upper)
+        need = to_text(int(1.01 * (least.upper - held)))  # the text is rounded
+        advice = "give workers more memory or fewer threads" if budget == "auto" else f'budget="{need}" would do'
         raise BudgetError(
-            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs "
-            f"{to_text(least.upper - held)} while {least.task} runs. Give workers more memory or fewer threads"
+            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs {need} while "
+            f"{least.task} runs; {advice}"
         )
     fastest = min(each.seconds for each in fitting.values())
     close = {chunks: each for chunks, each in fitting.items() if each.seconds <= (1 + CLOSE) * fastest}
