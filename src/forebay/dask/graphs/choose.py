@@ -112,8 +112,8 @@ def chunks_for_graph(
         need = to_text(int(1.01 * (least.upper - held)))  # the text is rounded
         advice = "give workers more memory or fewer threads" if budget == "auto" else f'budget="{need}" would do'
         raise BudgetError(
-            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs {need} while "
-            f"{least.task} runs; {advice}"
+            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs {need} "
+            f"while {least.task} runs; {advice}"
         )
     fastest = min(each.seconds for each in fitting.values())
     close = {chunks: each for chunks, each in fitting.items() if each.seconds <= (1 + CLOSE) * fastest}
