@@ -153,8 +153,9 @@ def measure(name: str, which: str, stored: Any, folder: Path, client: Any, *, pe
             if row["failure"] or hopeless:
                 continue
             once(row, build(da.from_array(stored, chunks=cuts[way])), client)
-            if row["failure"]:
+            if row["failure"] and not peaks:
                 client.restart(timeout=60)
+                client.wait_for_workers(CLUSTERS[which][0], timeout=60)
                 client.run(warm, stored)
             for result in folder.glob("result-*"):
                 shutil.rmtree(result, ignore_errors=True)
@@ -195,13 +196,13 @@ def main() -> None:
         stored = zarr.create_array(folder / "v", shape=SHAPE, chunks=STORED, dtype="float32", compressors=None)
         stored[:] = np.random.default_rng(0).standard_normal(SHAPE, dtype="float32")
         for which in [options.cluster] if options.cluster else CLUSTERS:
-            with cluster_of(which, folder) as client:
-                client.run(warm, stored)
-                for name in options.pipelines or PIPELINES:
+            for name in options.pipelines or PIPELINES:
+                with cluster_of(which, folder) as client:
+                    client.run(warm, stored)
                     new = measure(name, which, stored, folder, client, peaks=options.peaks)
-                    rows = [row for row in rows if (row["pipeline"], row["cluster"]) != (name, which)] + new
-                    print(*new, sep="\n", flush=True)
-                    TARGET.write_text(json.dumps({"facts": facts(rows), "rows": rows}, indent=1) + "\n")
+                rows = [row for row in rows if (row["pipeline"], row["cluster"]) != (name, which)] + new
+                print(*new, sep="\n", flush=True)
+                TARGET.write_text(json.dumps({"facts": facts(rows), "rows": rows}, indent=1) + "\n")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -12,6 +12,11 @@ import numpy as np
 
 from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
 
+PATIENCE, LOOKS = 0.2, 20
+"""seconds that are waited for memory to be given back, and how often is looked meanwhile"""
+UNEVEN = 2**17
+"""bytes that a process holds more or less without a reason"""
+
 
 @dataclass(frozen=True)
 class TaskSample:
@@ -60,16 +65,21 @@ def _measured(
         for key in node.dependencies:
             left[key] = left.get(key, 0) + 1
     warmed: set[str] = set()
+    owned = dict.fromkeys(results, 0)
+    floor = read_status("VmRSS") if exact else 0
     for node, kind, read in zip(nodes, kinds, given, strict=True):
         begin(kind)
         inputs: Mapping[Any, Any] = {key: results[key] for key in node.dependencies}
         if kind not in warmed:
             node(inputs)
             warmed.add(kind)
+        before = 0
         if exact:
             trim_heap()  # what is free in the heap would hide what the task needs
+            before = _settled(floor + sum(owned.values()))
+            floor = before - sum(owned.values())
             CLEAR_REFS.write_text("5")
-        before, begun = read_status("VmRSS") if exact else 0, time.perf_counter() - waited()
+        begun = time.perf_counter() - waited()
         result = node(inputs)
         seconds = max(0.0, time.perf_counter() - waited() - begun)
         peak = max(0, read_status("VmHWM") - before) if exact else 0
@@ -77,11 +87,25 @@ def _measured(
         size = read + sum(map(size_of, inputs.values()))
         yield TaskSample(kind, size, size_of(result), peak, seconds, view)
         results[node.key] = result
+        owned[node.key] = 0 if view else size_of(result)
         del inputs, result
         for key in node.dependencies:
             left[key] -= 1
             if not left[key]:
-                del results[key]
+                del results[key], owned[key]
+
+
+def _settled(expected: int) -> int:
+    """Return what is resident once it is what was expected, or after a while.
+
+    Threads of libraries hold what they have written a moment longer than the task that wrote it.
+    """
+    for _ in range(LOOKS):
+        resident = read_status("VmRSS")
+        if resident <= expected + UNEVEN:
+            break
+        time.sleep(PATIENCE / LOOKS)
+    return resident
 
 
 def run_pickled(payload: bytes, persisted: Sequence[Any]) -> list[TaskSample]:
