@@ -3,6 +3,7 @@
 import gc
 import os
 import re
+import subprocess
 import sys
 
 import numpy as np
@@ -19,7 +20,6 @@ from forebay.dask.graphs.rates import rates_of, sized_tasks, source_bytes  # noq
 from forebay.dask.graphs.running import run_tasks  # noqa: E402
 from forebay.dask.graphs.simulate import Cluster, SizedTask, simulate  # noqa: E402
 from forebay.drawing.blocks import Blocks  # noqa: E402
-from forebay.errors import PlanError  # noqa: E402
 
 ONE = Cluster(workers=1, threads=1, bandwidth=1e9, overhead=0.0)
 
@@ -172,10 +172,12 @@ def test_a_root_tells_what_it_reads_by_its_slices(tmp_path):
     assert sorted(task.source for task in graph.tasks) == [0, 160, 240]
 
 
-def test_without_a_cluster_it_is_said_how_to_get_one():
-    for ask in (lambda: forecast(known()), lambda: chunks_for_graph(lambda cut: cut, known())):
-        with pytest.raises(PlanError, match=r"start one with distributed.Client\(\), or give client="):
-            ask()
+@pytest.mark.slow  # in a process of its own: other tests have a cluster
+@pytest.mark.parametrize("ask", ["forecast(da.ones(3))", "chunks_for_graph(lambda cut: cut, da.ones(3))"])
+def test_without_a_cluster_it_is_said_how_to_get_one(ask):
+    script = f"import dask.array as da\nfrom forebay.dask import *\n{ask}"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "PlanError: there is no cluster to ask: start one with distributed.Client(), or give client=" in ran.stderr
 
 
 @pytest.mark.slow
