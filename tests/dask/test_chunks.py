@@ -4,6 +4,7 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import dask.array as da
@@ -12,6 +13,7 @@ import dask.system
 import distributed
 import numpy as np
 import pytest
+from dask.utils import key_split
 
 import forebay.dask as door
 from forebay.dask.limits import limits_of
@@ -236,6 +238,34 @@ class TestMapBlocks:
             lambda block, add, block_id: block + add + 0 * sum(block_id), array(), model=known(), client=client, add=3
         )
         assert np.allclose(result.compute(), VOLUME + 3)
+
+    @pytest.mark.slow
+    def test_functions_that_ask_which_block_they_are_given_are_learned_too(self, client):
+        def numbered(block, block_id=None, block_info=None):
+            assert block_info[0]["chunk-location"] == block_id
+            return block + sum(block_id)
+
+        result = door.map_blocks(numbered, array(), budget="2MB", client=client, whole=(1, 2))
+        first = result.chunks[0][0]
+        assert result.numblocks[0] > 1
+        assert np.array_equal(result[:first].compute(), VOLUME[:first])
+        assert np.array_equal(result[first : 2 * first].compute(), VOLUME[first : 2 * first] + 1)
+
+    @pytest.mark.parametrize("shape", [(), (0, 3)])
+    def test_where_there_is_nothing_to_cut_functions_just_run(self, client, shape):
+        empty = np.full(shape, 4.0, "float32")
+        assert door.chunks_for(np.sqrt, empty, client) == shape
+        for result in (
+            door.map_blocks(np.sqrt, empty, client=client),
+            door.map_overlap(np.sqrt, da.from_array(empty), depth="auto", client=client),
+        ):
+            assert result.dtype == "float32" and np.array_equal(result.compute(), np.sqrt(empty))
+
+    @pytest.mark.parametrize("mapped", [door.map_blocks, partial(door.map_overlap, depth=1, boundary="none")])
+    def test_tasks_have_the_name_of_the_function(self, client, known, mapped):
+        """Dask shows it on its dashboard."""
+        result = mapped(double, array(), budget="2MB", model=known(), client=client)
+        assert any(key_split(key) == "double" for key in result.dask)
 
     def test_arrays_that_are_cut_alike(self, client, known):
         result = door.map_blocks(

@@ -12,7 +12,6 @@ import pytest
 from dask.utils import key_split
 
 import forebay.dask as door
-from forebay.dask.measuring import unmeasured
 from forebay.errors import BudgetError
 from forebay.footprint import FootprintWarning
 
@@ -50,6 +49,12 @@ def computed(client, collection):
     result = client.compute(collection).result()
     time.sleep(0.5)
     return result
+
+
+def plugins_of(client):
+    """Return the names of our plugins on the one worker."""
+    (names,) = client.run(lambda dask_worker: [name for name in dask_worker.plugins if "forebay" in name]).values()
+    return names
 
 
 class TestPlainGraphs:
@@ -126,10 +131,7 @@ class TestPlainGraphs:
                     options = {"budget": f"{10 + number}MB", "model": known(), "client": client}
                     door.map_blocks(np.negative, VOLUME, **options)
                     door.map_blocks(np.sqrt, VOLUME, **options)
-                    plugins = client.run(
-                        lambda dask_worker: [name for name in dask_worker.plugins if "forebay" in name]
-                    )
-            assert [len(names) for names in plugins.values()] == [1]
+                    assert len(plugins_of(client)) == 1
 
     @pytest.mark.slow
     def test_graphs_that_are_only_looked_at_leave_nothing_with_workers(self, known):
@@ -138,12 +140,10 @@ class TestPlainGraphs:
             distributed.Client(cluster, set_as_default=False) as client,
         ):
             options = {"budget": "10MB", "model": known(), "client": client}
-            with unmeasured():
-                result = door.map_blocks(np.negative, VOLUME, **options)
-            assert not client.run(
-                lambda dask_worker: [name for name in dask_worker.plugins if "forebay" in name]
-            ).popitem()[1]
-            assert np.array_equal(computed(client, result), -VOLUME)
+            chosen = {name: value for name, value in options.items() if name != "client"}
+            with client.as_current():
+                door.chunks_for_graph(lambda array: door.map_blocks(np.negative, array, **chosen), VOLUME, client)
+            assert not plugins_of(client)
             assert not door.observed(np.negative, VOLUME, client=client)
             computed(client, door.map_blocks(np.negative, VOLUME, **options))
             assert door.observed(np.negative, VOLUME, client=client)

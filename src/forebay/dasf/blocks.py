@@ -5,7 +5,7 @@ from typing import Any
 
 import distributed
 
-from forebay.footprint.measure.resident import PEAKS, Span, peaks_can_be_reset
+from forebay.footprint.measure.resident import PEAKS, PeakSpan, peaks_can_be_reset
 
 TOPIC = "forebay-blocks"
 
@@ -18,7 +18,7 @@ class BlockGauge(distributed.WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         """Begin on a worker."""
         self._worker = worker
-        self._begun: dict[Any, tuple[Span, float]] = {}
+        self._begun: dict[Any, tuple[PeakSpan, float]] = {}
         self._alone = True
 
     def transition(self, key: Any, start: str, finish: str, **how: Any) -> None:

@@ -2,16 +2,23 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import distributed
+import numpy as np
 
-from forebay.dask.graphs.corners import Pipeline
-from forebay.dask.graphs.forecast import GraphForecast, forecast_of, held_by_workers
+from forebay.dask.graphs.corners import Pipeline, cut_into
+from forebay.dask.graphs.forecast import GraphForecast, cluster_of, forecast_of, held_by_workers
 from forebay.dask.limits import limits_of
+from forebay.dask.measuring import unmeasured
+from forebay.drawing import Chart
+from forebay.drawing.blocks import Blocks
+from forebay.drawing.page import Drawn, Facts, TextTable, write_page
+from forebay.drawing.tables import preformatted
 from forebay.errors import BudgetError
-from forebay.units import to_bytes, to_text
+from forebay.units import seconds_to_text, to_bytes, to_text
 
 CLOSE = 0.03
 """Chunks that are predicted to be this close to the fastest are told apart by the tasks that they make, then by what
@@ -28,13 +35,43 @@ class GraphChunks:
     forecast: GraphForecast
     others: dict[tuple[int, ...], GraphForecast]
     """all that were looked at"""
+    shape: tuple[int, ...]
+    """of the whole array"""
+
+    def plot(self) -> Chart:
+        """Draw what a worker is predicted to hold over time, below bound and budget."""
+        return self.forecast.plot()
+
+    def write(self, path: str | Path) -> None:
+        """Write a page of HTML: the blocks, the memory over time, and what else was looked at."""
+        blocks = Drawn(Blocks(self.shape, self.chunks), "The blocks that the array is cut into; one stands out.")
+        memory = Drawn(self.plot(), "What the worker that holds the most is predicted to hold, its process included.")
+        sections = [("", (self._facts(), blocks)), ("Memory", (memory,)), ("Looked at", (self._looked_at(),))]
+        write_page(path, "Chunks of a graph", self.explain(), sections)
+
+    def _facts(self) -> Facts:
+        forecast = self.forecast
+        facts = {"chunks": _by(self.chunks), "array": _by(self.shape), "tasks": f"{forecast.tasks:,}"}
+        facts |= {"predicted": seconds_to_text(forecast.seconds), "a worker holds": to_text(forecast.bytes)}
+        return Facts([*facts.items(), ("at most", to_text(forecast.upper)), ("budget", to_text(forecast.budget))])
+
+    def _looked_at(self) -> TextTable:
+        rows = []
+        for chunks, each in sorted(self.others.items(), key=lambda pair: pair[1].seconds):
+            verdict = "chosen" if chunks == self.chunks else "too large" if each.upper > each.budget else ""
+            row = (_by(chunks), f"{each.tasks:,}", seconds_to_text(each.seconds), to_text(each.upper), each.task)
+            rows.append((*row, verdict))
+        return TextTable(("chunks", "tasks", "predicted", "at most", "while this runs", ""), rows)
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.explain()) + Blocks(self.shape, self.chunks).markup + self.plot().markup
 
     def explain(self) -> str:
         """Return what was chosen, and among what."""
-        shape = "x".join(map(str, self.chunks))
-        return f"chunks {shape}, of {len(self.others)} looked at: {self.forecast.explain()}"
+        return f"chunks {_by(self.chunks)}, of {len(self.others)} looked at: {self.forecast.explain()}"
 
 
+@unmeasured()  # of the graphs that are built, none is computed
 def chunks_for_graph(
     build: Callable[[Any], Any],
     array: Any,
@@ -59,29 +96,54 @@ def chunks_for_graph(
     whole : sequence of int
         Axes that must not be cut.
     """
-    client = client or distributed.get_client()
+    client = cluster_of(client)
     limits = limits_of(client)
-    available = limits.budget if budget == "auto" else to_bytes(budget)
-    pipeline = Pipeline(build, array, client)
-    held, found = held_by_workers(client), {}
-    for chunks in candidates(array, available, limits.threads, {axis % array.ndim for axis in whole}):
+    if budget != "auto":
+        limits = replace(limits, budget=to_bytes(budget))
+    uncut = frozenset(axis % array.ndim for axis in whole)
+    pipeline = Pipeline(build, array, client, uncut, limits.budget // limits.threads)
+    tried = []
+    for chunks in candidates(array, limits.budget, limits.threads, uncut):
         graph, cut = pipeline.graph(chunks)
-        rates = pipeline.rates_for(cut.numblocks)
-        found[tuple(chunks)] = forecast_of(graph, rates, pipeline.told(cut), limits, held)
-    fitting = {chunks: each for chunks, each in found.items() if each.upper - held <= available}
+        tried.append((tuple(chunks), graph, pipeline.rates_for(cut.numblocks), pipeline.told(cut)))
+    held = held_by_workers(client)  # one of them has loaded by now what the tasks need
+    found = {chunks: forecast_of(graph, rates, told, limits, held) for chunks, graph, rates, told in tried}
+    fitting = {chunks: each for chunks, each in found.items() if each.upper <= each.budget}
     if not fitting:
         least = min(found.values(), key=lambda each: each.upper)
+        need = to_text(int(1.01 * (least.upper - held)))  # the text is rounded
+        advice = "give workers more memory or fewer threads" if budget == "auto" else f'budget="{need}" would do'
         raise BudgetError(
-            f"none of {len(found)} chunk shapes fits a budget of {to_text(available)}: the least needs "
-            f"{to_text(least.upper - held)} while {least.task} runs. Give workers more memory or fewer threads"
+            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs {need} "
+            f"while {least.task} runs; {advice}"
         )
     fastest = min(each.seconds for each in fitting.values())
     close = {chunks: each for chunks, each in fitting.items() if each.seconds <= (1 + CLOSE) * fastest}
     best = min(close, key=lambda chunks: (close[chunks].tasks, close[chunks].upper, chunks))
-    return GraphChunks(best, found[best], found)
+    return GraphChunks(best, found[best], found, tuple(array.shape))
 
 
-def candidates(array: Any, budget: int, threads: int, whole: set[int]) -> Iterator[tuple[int, ...]]:
+def copied(array: Any) -> Any:
+    """Return what stands for a pipeline that nobody tells: it makes one array of each block."""
+    return array.map_blocks(np.copy, dtype=array.dtype, meta=array._meta)
+
+
+def chunk(
+    array: Any,
+    pipeline: Callable[[Any], Any] = copied,
+    client: distributed.Client | None = None,
+    *,
+    budget: str | float = "auto",
+    whole: Sequence[int] = (),
+) -> Any:
+    """Return a Dask array in the chunks in which a pipeline is predicted to be the fastest of those that fit.
+
+    Parameters are those of `chunks_for_graph`. Without a pipeline one is assumed that makes one array of each block.
+    """
+    return cut_into(array, chunks_for_graph(pipeline, array, client, budget=budget, whole=whole).chunks)
+
+
+def candidates(array: Any, budget: int, threads: int, whole: frozenset[int]) -> Iterator[tuple[int, ...]]:
     """Yield chunk shapes to look at: of several sizes, each cut along the first axes, or along all that may be."""
     shape, itemsize, seen = array.shape, array.dtype.itemsize, set()
     stored = getattr(array, "chunks", None)
@@ -100,7 +162,11 @@ def candidates(array: Any, budget: int, threads: int, whole: set[int]) -> Iterat
                 yield chunks
 
 
-def _of_size(shape: Sequence[int], elements: int, whole: set[int], axes: Sequence[int] | None) -> tuple[int, ...]:
+def _by(lengths: Sequence[int]) -> str:
+    return "x".join(map(str, lengths))
+
+
+def _of_size(shape: Sequence[int], elements: int, whole: frozenset[int], axes: Sequence[int] | None) -> tuple[int, ...]:
     """Cut a shape evenly until a chunk has so many elements: the given axes in turn, or always the longest."""
     parts = [1] * len(shape)
 

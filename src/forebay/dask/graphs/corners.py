@@ -9,15 +9,20 @@ from typing import Any
 import cloudpickle
 import dask.array as da
 import distributed
+import numpy as np
 
 from forebay.dask.graphs.nodes import TaskGraph, task_graph
 from forebay.dask.graphs.rates import Rates, rates_of, source_bytes
-from forebay.dask.graphs.sampling import TaskSample, sample
+from forebay.dask.graphs.running import TaskSample
+from forebay.dask.graphs.sampling import sample
 
 SMALL, LARGE = 2**16, 2**18
 """elements of a block of each of the two corners; the larger one is cut along one axis only"""
 MOST = 2**21
 """elements of a block of the larger corner where blocks are as many stored chunks long"""
+
+LARGE_SHARE = 16
+"""blocks of less than this part of what a thread has are sampled in the worker itself, which is quicker"""
 
 
 @dataclass
@@ -27,6 +32,10 @@ class Pipeline:
     build: Callable[[Any], Any]
     source: Any
     client: distributed.Client
+    whole: frozenset[int] = frozenset()
+    """axes that are never cut: corners have all of them, since functions may need just that length"""
+    room: int = 0
+    """bytes that a thread has"""
     rates: dict[tuple[bool, ...], dict[str, Rates]] = field(default_factory=dict)
 
     def graph(self, chunks: Sequence[int]) -> tuple[TaskGraph, Any]:
@@ -52,10 +61,16 @@ class Pipeline:
         for lengths, cut in ((small, pattern), (large, _first(pattern))):
             corner = _corner(self.source, lengths, cut)
             graph = task_graph(self.build(corner))
-            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client)
+            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client, apart=self._is_large())
         rates = rates_of(samples)
         self.client.set_metadata(self._place(pattern), {kind: rate.numbers() for kind, rate in rates.items()})
         return rates
+
+    def _is_large(self) -> bool:
+        """Return whether the blocks of a collection, which are as large as they are, may outgrow a worker."""
+        if not isinstance(self.source, da.Array):
+            return False
+        return bool(LARGE_SHARE * math.prod(self.source.chunksize) * self.source.dtype.itemsize > self.room)
 
     def _place(self, pattern: tuple[bool, ...]) -> list[str]:
         """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""
@@ -65,13 +80,19 @@ class Pipeline:
 
     def _lengths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the blocks of both corners: of one stored chunk and of some, since reading needs room of its own."""
-        stored = getattr(self.source, "chunks", None)
+        shape, stored = self.source.shape, getattr(self.source, "chunks", None)
+        all_of = {axis: shape[axis] for axis in self.whole}
         if stored and all(isinstance(length, int) for length in stored):
-            twice = tuple(min(2 * length, extent) for length, extent in zip(stored, self.source.shape, strict=True))
-            if math.prod(stored) < math.prod(twice) <= MOST:
-                return tuple(stored), twice
-        small, large = (round(elements ** (1 / self.source.ndim)) for elements in (SMALL, LARGE))
-        return (small,) * self.source.ndim, (large,) * self.source.ndim
+            once = tuple(all_of.get(axis, length) for axis, length in enumerate(stored))
+            twice = tuple(min(2 * length, extent) for length, extent in zip(once, shape, strict=True))
+            if math.prod(once) < math.prod(twice) <= MOST:
+                return once, twice
+        if math.prod(all_of.values()) > SMALL:
+            all_of = {}
+        free = max(1, self.source.ndim - len(all_of))
+        sides = [max(1, round((size / math.prod(all_of.values())) ** (1 / free))) for size in (SMALL, LARGE)]
+        small, large = (tuple(all_of.get(axis, side) for axis in range(self.source.ndim)) for side in sides)
+        return small, large
 
     def told(self, cut: Any) -> Any:
         """Return the array whose blocks the roots of the graph read, where these tell what roots need."""
@@ -116,4 +137,10 @@ def _corner(source: Any, wanted: Sequence[int], pattern: Sequence[bool]) -> Any:
     shape = tuple((2 if cut else 1) * each for cut, each in zip(pattern, lengths, strict=True))
     if isinstance(source, da.Array):
         return source[tuple(map(slice, shape))].rechunk(tuple(lengths))
-    return da.from_array(_Corner(source, shape), chunks=tuple(lengths))
+    if isinstance(source, np.ndarray):
+        source = source[tuple(map(slice, shape))]
+    elif hasattr(source, "corner"):
+        source = source.corner(shape)
+    else:
+        source = _Corner(source, shape)
+    return da.from_array(source, chunks=tuple(lengths))

@@ -73,7 +73,7 @@ class ResidentGauge:
 
 
 @dataclass(eq=False)
-class Span:
+class PeakSpan:
     """A time of which the peak is asked for."""
 
     before: int
@@ -89,19 +89,19 @@ class OverlappingPeaks:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._spans: list[Span] = []
+        self._spans: list[PeakSpan] = []
 
-    def begin(self) -> Span:
+    def begin(self) -> PeakSpan:
         """Begin a span."""
         with self._changing:
             self._note()
             CLEAR_REFS.write_text("5")
             before = read_status("VmRSS")
-            span = Span(before, before)
+            span = PeakSpan(before, before)
             self._spans.append(span)
             return span
 
-    def end(self, span: Span) -> int:
+    def end(self, span: PeakSpan) -> int:
         """End a span, and return its peak above what there was as it began."""
         with self._changing:
             self._note()
