@@ -140,9 +140,11 @@ class TestPlainGraphs:
             distributed.Client(cluster, set_as_default=False) as client,
         ):
             options = {"budget": "10MB", "model": known(), "client": client}
-            chosen = {name: value for name, value in options.items() if name != "client"}
+            model = known()
             with client.as_current():
-                door.chunks_for_graph(lambda array: door.map_blocks(np.negative, array, **chosen), VOLUME, client)
+                door.chunks_for_graph(
+                    lambda array: door.map_blocks(np.negative, array, budget="1GB", model=model), VOLUME, client
+                )
             assert not plugins_of(client)
             assert not door.observed(np.negative, VOLUME, client=client)
             computed(client, door.map_blocks(np.negative, VOLUME, **options))
