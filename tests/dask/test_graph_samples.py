@@ -28,7 +28,7 @@ def test_functions_that_change_what_they_are_given_leave_persisted_arrays_as_the
         block *= 0.5
         return block
 
-    array = da.ones((64, 64, 64), chunks=32).persist()
+    array = da.from_array(np.ones((64, 64, 64)), chunks=32).persist()
     distributed.wait(array)
     chunks_for_graph(lambda cut: cut.map_blocks(halved, **META), array, client, budget="40MB")
     assert float(array.min().compute()) == 1
@@ -61,7 +61,7 @@ def test_a_task_that_ends_its_process_is_not_told_to_be_too_large(client):
 @pytest.mark.slow
 def test_more_persisted_data_than_a_worker_should_get_is_refused(client, monkeypatch):
     array = da.ones((64, 64, 64), chunks=32).persist()
-    monkeypatch.setattr("forebay.dask.graphs.sampling.PERSISTED_SHARE", 1e-6)
+    monkeypatch.setattr("forebay.dask.graphs.sampling.PERSISTED_SHARE", 0.0)
     with pytest.raises(BudgetError, match="that the cluster has persisted, too much to bring to one worker"):
         forecast(array + 1, client)
 

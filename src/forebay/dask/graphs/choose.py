@@ -86,7 +86,8 @@ def chunks_for_graph(
     ----------
     build : callable
         ``build(array)`` makes the collection of the array in its chunks, as it will be computed. It is called several
-        times, also with small corners of the array, which are run on a worker.
+        times, also with small corners of the array, which are run on a worker, twice. What it writes, it has to write
+        to a scratch target of its own. Results whose size hangs on the data are predicted from those corners.
     array : array
         Anything with shape and dtype; one of Dask's is rechunked, which is counted.
     client : distributed.Client, optional
