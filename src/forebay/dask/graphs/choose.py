@@ -115,10 +115,11 @@ def choose(
     """
     client = cluster_of(client)
     limits = limits_of(client)
+    room = limits.budget // limits.threads
     if budget != "auto":
         limits = replace(limits, budget=to_bytes(budget))
     uncut = frozenset(axis % array.ndim for axis in whole)
-    pipeline = Pipeline(build, array, client, limits, identity, uncut, stored)
+    pipeline = Pipeline(build, array, client, limits, identity, room, uncut, stored)
     found, held = _forecasts(pipeline, limits)
     fitting = _fitting(found)
     if not fitting:

@@ -45,6 +45,8 @@ class Pipeline:
     limits: WorkerLimits
     identity: tuple[Callable[..., Any], Any]
     """what tells pipelines apart, without the arrays: a function, and how it is called"""
+    room: int
+    """bytes that a thread of a worker has, whatever the budget"""
     whole: frozenset[int] = frozenset()
     """axes that are never cut: corners have all of them, since functions may need just that length"""
     stored: tuple[int, ...] | None = None
@@ -93,7 +95,7 @@ class Pipeline:
         """Return whether stored chunks or those of a collection, which are as large as they are, may be too much."""
         stored = stored_chunks(self.source) or ()
         size = math.prod(stored) * self.source.dtype.itemsize
-        return bool(stored and LARGE_SHARE * size * self.limits.threads > self.limits.budget)
+        return bool(stored and LARGE_SHARE * size > self.room)
 
     def _place(self, pattern: tuple[bool, ...]) -> list[str]:
         """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""
