@@ -1,5 +1,8 @@
 """Named arrays and datasets of xarray, cut for a pipeline."""
 
+from types import SimpleNamespace
+
+import cloudpickle
 import numpy as np
 import pytest
 
@@ -42,8 +45,13 @@ def test_what_is_in_a_file_is_read_where_it_is_cut(client, tmp_path):
     data = xarray.Dataset({"amplitude": (("iline", "xline", "depth"), values)})
     data.to_zarr(tmp_path / "f3", encoding={"amplitude": {"chunks": (16, 32, 64)}})
     named = xarray.open_zarr(tmp_path / "f3", chunks=None)["amplitude"]
+    assert not named.variable._in_memory
     cut = named.forebay.chunk(anomaly, client, budget="3MB", whole=("depth",))
+    assert not named.variable._in_memory  # nothing of it was read into this process
     assert cut.chunks[0][0] % 16 == 0 and float(anomaly(cut).max()) == 0
+    again = xarray.open_zarr(tmp_path / "f3").forebay.chunk(client=client, budget="2MB")
+    again.to_zarr(tmp_path / "copy")  # xarray refuses chunks that would share one of the file
+    assert again.amplitude.data.npartitions > 1 and again.identical(data)
 
 
 @pytest.mark.slow
@@ -79,6 +87,28 @@ def test_a_function_over_core_axes_runs_in_chunks_that_leave_these_whole(client)
     ours = forebay.dask.xarray.apply_ufunc(weighted, named, weights, client=client, budget="6MB", **how)
     assert ours.chunks is not None and ours.data.npartitions > 1
     xarray.testing.assert_allclose(ours.compute(), xarray.apply_ufunc(weighted, named, weights, **how))
+
+
+@pytest.mark.slow
+def test_arrays_are_no_part_of_what_a_function_is_known_by(client, monkeypatch):
+    pickled = []
+
+    def dumps(value):
+        pickled.append(len(cloudpickle.dumps(value)))
+        return cloudpickle.dumps(value)
+
+    named = volume()
+    monkeypatch.setattr("forebay.dask.graphs.corners.cloudpickle", SimpleNamespace(dumps=dumps))
+    how = {"input_core_dims": [["depth"]], "output_dtypes": ["float32"]}
+    forebay.dask.xarray.apply_ufunc(lambda block: block.sum(axis=-1), named, client=client, budget="6MB", **how)
+    assert pickled and max(pickled) < named.nbytes / 10
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_fails_on_corners_is_told_why(client):
+    other = volume().data
+    with pytest.raises(PlanError, match=r"fails on a corner of .*: where it uses another array of that size"):
+        volume().drop_vars(["iline", "depth"]).forebay.chunk(lambda cut: cut + other, client, budget="3MB")
 
 
 def test_what_cannot_be_cut_is_told(client):

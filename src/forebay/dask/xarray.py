@@ -4,13 +4,14 @@ Importing this module gives every `xarray.DataArray` and `xarray.Dataset` its ``
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 import distributed
 import xarray
 
-from forebay.dask.graphs.choose import chunks_for_graph, copied
+from forebay.dask.graphs.choose import choose, copied
 from forebay.errors import PlanError
 
 
@@ -72,11 +73,17 @@ def apply_ufunc(
         left = iter(cut)
         return xarray.apply_ufunc(func, *[next(left) if _is_in(each, named) else each for each in arguments], **options)
 
-    return applied(*_cut(named, applied, client, budget, sorted(whole)))
+    others = [_kind(each) for each in arguments if not _is_in(each, named)]
+    return applied(*_cut(named, applied, client, budget, sorted(whole), func, (others, options)))
 
 
 def _is_in(sought: Any, named: Sequence[Any]) -> bool:
     return any(sought is each for each in named)
+
+
+def _kind(value: Any) -> Any:
+    """Return a value, or what is known of an array without its elements."""
+    return (str(value.dtype), tuple(value.shape)) if hasattr(value, "dtype") and hasattr(value, "shape") else value
 
 
 def _copied(named: Any) -> Any:
@@ -91,8 +98,13 @@ def _cut(
     client: distributed.Client | None,
     budget: str | float,
     whole: Sequence[str],
+    func: Callable[..., Any] | None = None,
+    how: Any = None,
 ) -> list[Any]:
-    """Cut arrays and datasets alike, along the axes of the largest array among them."""
+    """Cut arrays and datasets alike, along the axes of the largest array among them.
+
+    What a pipeline is, other than the arrays, is told by a function and how that is called; else by itself.
+    """
     arrays = [(array, each) for each in named for array in _arrays_of(each)]
     largest, owner = max(arrays, key=lambda pair: pair[0].size, default=(None, None))
     if largest is None or not largest.dims:
@@ -103,7 +115,9 @@ def _cut(
     build = _Build(pipeline, tuple(named), largest, owner)
     source = largest.data if largest.chunks else _Unread(largest)
     axes = [largest.get_axis_num(name) for name in whole if name in largest.dims]
-    chunks = chunks_for_graph(build, source, client, budget=budget, whole=axes).chunks
+    kinds = [(array.name, tuple(array.sizes.items()), str(array.dtype)) for array, _ in arrays]
+    identity = func or pipeline, (largest.name, kinds, how)
+    chunks = choose(build, source, client, budget, axes, identity, _stored(largest)).chunks
     lengths = dict(zip(largest.dims, chunks, strict=True))
     return [each.chunk({name: lengths[name] for name in each.dims if name in lengths}) for each in named]
 
@@ -125,11 +139,6 @@ class _Build:
     def __call__(self, cut: Any) -> Any:
         return self.pipeline(*(_part(each, self.largest, cut, owned=each is self.owner) for each in self.named))
 
-    def __reduce__(self) -> Any:
-        """Return what tells pipelines apart: it is hashed, and the arrays themselves may be large."""
-        kinds = [(array.name, array.dims, str(array.dtype)) for each in self.named for array in _arrays_of(each)]
-        return tuple, ((self.pipeline, kinds),)
-
 
 def _part(each: Any, largest: xarray.DataArray, cut: Any, *, owned: bool) -> Any:
     """Return the first elements of an array or a dataset, in the chunks that were cut of the largest array."""
@@ -145,11 +154,22 @@ def _part(each: Any, largest: xarray.DataArray, cut: Any, *, owned: bool) -> Any
     return part.assign({largest.name: lead})[list(each.data_vars)] if owned else part
 
 
+def _stored(array: xarray.DataArray) -> tuple[int, ...] | None:
+    """Return the chunks that an array was read from, as long as it has the axes that it had there."""
+    stored = array.encoding.get("chunks") or array.encoding.get("chunksizes")
+    return tuple(stored) if stored and len(stored) == array.ndim else None
+
+
 @dataclass(frozen=True)
 class _Unread:
     """An array of xarray that is read where it is cut: asking it for its data would read all of it."""
 
     array: xarray.DataArray
+    name: str = field(default_factory=lambda: uuid4().hex)
+
+    def __dask_tokenize__(self) -> str:
+        """Return a name of its own: Dask would read all of the array to make one."""
+        return self.name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -165,8 +185,7 @@ class _Unread:
 
     @property
     def chunks(self) -> tuple[int, ...] | None:
-        stored = self.array.encoding.get("chunks") or self.array.encoding.get("chunksizes")
-        return tuple(stored) if stored else None
+        return _stored(self.array)
 
     def corner(self, shape: Sequence[int]) -> "_Unread":
         """Return the first elements, which are sent to a worker: of what is in memory no more than these."""

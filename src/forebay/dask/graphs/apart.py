@@ -5,6 +5,7 @@ The tasks arrive there by its standard input from the worker that started it, an
 
 import os
 import pickle
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +17,9 @@ from typing import Any
 
 import cloudpickle
 
+from forebay.dask.graphs.nodes import named
 from forebay.dask.graphs.running import run_tasks
+from forebay.dask.limits import resident_bytes
 from forebay.errors import PlanError
 from forebay.footprint.measure.process import MMAP_THRESHOLD
 
@@ -27,7 +30,10 @@ FIRST = "1000"
 
 
 def run_apart(payload: bytes, persisted: Sequence[Any]) -> Any:
-    """Run pickled tasks beside this worker; return the samples, or the kind of the task that outgrew the worker."""
+    """Run pickled tasks beside this worker; return the samples, or the kind of the task that outgrew the worker.
+
+    Worker and process share what the worker may take: with both, a container holds no more than it was made for.
+    """
     from distributed import get_worker
 
     ours, theirs = os.pipe()
@@ -41,18 +47,18 @@ def run_apart(payload: bytes, persisted: Sequence[Any]) -> Any:
     try:
         with Connection(ours, writable=False) as answers:
             assert process.stdin is not None
-            pickle.dump((payload, persisted), process.stdin)
-            process.stdin.close()
-            return _watched(process.pid, answers, memory or sys.maxsize)
+            with suppress(BrokenPipeError), process.stdin:  # where it has ended already, how is found out below
+                pickle.dump((payload, persisted), process.stdin)
+            return _watched(process, answers, memory - resident_bytes() if memory else sys.maxsize)
     finally:
         process.kill()
         process.wait()
 
 
-def _watched(process: int, answers: Connection, memory: int) -> Any:
+def _watched(process: "subprocess.Popen[bytes]", answers: Connection, memory: int) -> Any:
     """Follow the process until it has answered, or holds more than there is."""
     kind = "a task"
-    status = Path(f"/proc/{process}/statm")
+    status = Path(f"/proc/{process.pid}/statm")
     while True:
         if status.exists() and int(status.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") > memory:
             return kind
@@ -60,8 +66,13 @@ def _watched(process: int, answers: Connection, memory: int) -> Any:
             continue
         try:
             what, told = answers.recv()
-        except EOFError:  # ended by the system, most likely for want of memory
-            return kind
+        except EOFError:
+            if process.wait() == -signal.SIGKILL:  # by the system, for want of memory
+                return kind
+            raise PlanError(
+                f"{named(kind)} ended the process that ran it, with {_ending(process.returncode)}: it would end a "
+                "worker too, whose output may tell why"
+            ) from None
         if what == "samples":
             samples, libraries = told
             # What the tasks have loaded is loaded here too: from now on this worker holds what others will.
@@ -72,6 +83,10 @@ def _watched(process: int, answers: Connection, memory: int) -> Any:
         if what == "error":
             raise told
         kind = told
+
+
+def _ending(code: int) -> str:
+    return f"code {code}" if code >= 0 else signal.Signals(-code).name
 
 
 def main(write: int) -> None:

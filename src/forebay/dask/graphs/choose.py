@@ -11,7 +11,7 @@ import numpy as np
 
 from forebay.dask.graphs.corners import Pipeline, cut_into
 from forebay.dask.graphs.forecast import GraphForecast, cluster_of, forecast_of, held_by_workers
-from forebay.dask.limits import limits_of
+from forebay.dask.limits import WorkerLimits, limits_of
 from forebay.dask.measuring import unmeasured
 from forebay.drawing import Chart
 from forebay.drawing.blocks import Blocks
@@ -25,6 +25,8 @@ CLOSE = 0.03
 they need."""
 DIVISORS = (2, 4, 6, 9, 14, 24, 48)
 """Parts of what a thread may use that chunks are tried with."""
+TRIES = 4
+"""Budgets that are tried before one is named."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,6 @@ class GraphChunks:
         return f"chunks {_by(self.chunks)}, of {len(self.others)} looked at: {self.forecast.explain()}"
 
 
-@unmeasured()  # of the graphs that are built, none is computed
 def chunks_for_graph(
     build: Callable[[Any], Any],
     array: Any,
@@ -86,7 +87,8 @@ def chunks_for_graph(
     ----------
     build : callable
         ``build(array)`` makes the collection of the array in its chunks, as it will be computed. It is called several
-        times, also with small corners of the array, which are run on a worker.
+        times, also with small corners of the array, which are run on a worker, twice. What it writes, it has to write
+        to a scratch target of its own. Results whose size hangs on the data are predicted from those corners.
     array : array
         Anything with shape and dtype; one of Dask's is rechunked, which is counted.
     client : distributed.Client, optional
@@ -96,31 +98,67 @@ def chunks_for_graph(
     whole : sequence of int
         Axes that must not be cut.
     """
+    return choose(build, array, client, budget, whole, (build, ()))
+
+
+@unmeasured()  # of the graphs that are built, none is computed
+def choose(
+    build: Callable[[Any], Any],
+    array: Any,
+    client: distributed.Client | None,
+    budget: str | float,
+    whole: Sequence[int],
+    identity: tuple[Callable[..., Any], Any],
+    stored: tuple[int, ...] | None = None,
+) -> GraphChunks:
+    """Choose chunks for a pipeline that is known by a function and by how that is called.
+
+    They are whole chunks as the array is stored, which an array of Dask does not tell by itself.
+    """
     client = cluster_of(client)
     limits = limits_of(client)
+    room = limits.budget // limits.threads
     if budget != "auto":
         limits = replace(limits, budget=to_bytes(budget))
     uncut = frozenset(axis % array.ndim for axis in whole)
-    pipeline = Pipeline(build, array, client, uncut, limits.budget // limits.threads)
-    tried = []
-    for chunks in candidates(array, limits.budget, limits.threads, uncut):
-        graph, cut = pipeline.graph(chunks)
-        tried.append((tuple(chunks), graph, pipeline.rates_for(cut.numblocks), pipeline.told(cut)))
-    held = held_by_workers(client)  # one of them has loaded by now what the tasks need
-    found = {chunks: forecast_of(graph, rates, told, limits, held) for chunks, graph, rates, told in tried}
-    fitting = {chunks: each for chunks, each in found.items() if each.upper <= each.budget}
+    pipeline = Pipeline(build, array, client, limits, identity, room, uncut, stored)
+    found, held = _forecasts(pipeline, limits)
+    fitting = _fitting(found)
     if not fitting:
         least = min(found.values(), key=lambda each: each.upper)
-        need = to_text(int(1.01 * (least.upper - held)))  # the text is rounded
-        advice = "give workers more memory or fewer threads" if budget == "auto" else f'budget="{need}" would do'
+        advice = "give workers more memory or fewer threads" if budget == "auto" else _enough(pipeline, found, held)
         raise BudgetError(
-            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs {need} "
-            f"while {least.task} runs; {advice}"
+            f"none of {len(found)} chunk shapes fits a budget of {to_text(limits.budget)}: the least needs "
+            f"{to_text(least.upper - held)} while {least.task} runs; {advice}"
         )
     fastest = min(each.seconds for each in fitting.values())
     close = {chunks: each for chunks, each in fitting.items() if each.seconds <= (1 + CLOSE) * fastest}
     best = min(close, key=lambda chunks: (close[chunks].tasks, close[chunks].upper, chunks))
     return GraphChunks(best, found[best], found, tuple(array.shape))
+
+
+def _forecasts(pipeline: Pipeline, limits: WorkerLimits) -> tuple[dict[tuple[int, ...], GraphForecast], int]:
+    """Return what is predicted of the chunks that are looked at for a budget, and what workers hold before."""
+    tried = []
+    for chunks in candidates(pipeline.source, limits.budget, limits.threads, pipeline.whole, pipeline.stored):
+        graph, cut = pipeline.graph(chunks)
+        tried.append((tuple(chunks), graph, pipeline.rates_for(cut.numblocks), pipeline.told(cut)))
+    held = held_by_workers(pipeline.client)  # one of them has loaded by now what the tasks need
+    return {chunks: forecast_of(graph, rates, told, limits, held) for chunks, graph, rates, told in tried}, held
+
+
+def _fitting(found: dict[tuple[int, ...], GraphForecast]) -> dict[tuple[int, ...], GraphForecast]:
+    return {chunks: each for chunks, each in found.items() if each.upper <= each.budget}
+
+
+def _enough(pipeline: Pipeline, found: dict[tuple[int, ...], GraphForecast], held: int) -> str:
+    """Say which budget would do, once it was tried: other chunks are looked at for it, which may need more."""
+    for _ in range(TRIES):
+        need = to_text(int(1.01 * (min(each.upper for each in found.values()) - held)))  # the text is rounded
+        found, held = _forecasts(pipeline, replace(pipeline.limits, budget=to_bytes(need)))
+        if _fitting(found):
+            return f'budget="{need}" would do'
+    return f"of the budgets up to {need} that were tried, none would do"
 
 
 def copied(array: Any) -> Any:
@@ -143,10 +181,12 @@ def chunk(
     return cut_into(array, chunks_for_graph(pipeline, array, client, budget=budget, whole=whole).chunks)
 
 
-def candidates(array: Any, budget: int, threads: int, whole: frozenset[int]) -> Iterator[tuple[int, ...]]:
+def candidates(
+    array: Any, budget: int, threads: int, whole: frozenset[int], stored: tuple[int, ...] | None = None
+) -> Iterator[tuple[int, ...]]:
     """Yield chunk shapes to look at: of several sizes, each cut along the first axes, or along all that may be."""
     shape, itemsize, seen = array.shape, array.dtype.itemsize, set()
-    stored = getattr(array, "chunks", None)
+    stored = stored or getattr(array, "chunks", None)
     stored = stored if stored and all(isinstance(length, int) for length in stored) else None
     for divisor in DIVISORS:
         elements = max(1, budget // (divisor * threads * itemsize))

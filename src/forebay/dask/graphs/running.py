@@ -45,11 +45,14 @@ def run_tasks(
     Every kind is warmed first, so that nothing is measured that only the first of its kind pays for.
     """
     gc.collect()
-    gc.freeze()  # what the process held before is no garbage, and looking for some in it takes longer than a task
+    ours = not gc.get_freeze_count()  # whoever has frozen objects wants them to stay so: there is one such set alone
+    if ours:
+        gc.freeze()  # what the process held before is no garbage; looking for some in it takes longer than a task
     try:
         return [*_measured(nodes, kinds, given, dict(persisted or {}), begin)]
     finally:
-        gc.unfreeze()
+        if ours:
+            gc.unfreeze()
 
 
 def _measured(
@@ -109,9 +112,13 @@ def _settled(expected: int) -> int:
 
 
 def run_pickled(payload: bytes, persisted: Sequence[Any]) -> list[TaskSample]:
-    """Run what was pickled: Dask would take tasks among the arguments of a task for some of its own."""
+    """Run what was pickled: Dask would take tasks among the arguments of a task for some of its own.
+
+    What is persisted is copied first: it is all users', and tasks may change what they are given.
+    """
     nodes, kinds, given, keys = cloudpickle.loads(payload)
-    samples = run_tasks(nodes, kinds, given, dict(zip(keys, persisted, strict=True)))
+    copies = cloudpickle.loads(cloudpickle.dumps(list(persisted)))
+    samples = run_tasks(nodes, kinds, given, dict(zip(keys, copies, strict=True)))
     trim_heap()
     return samples
 
