@@ -27,6 +27,8 @@ DIVISORS = (2, 4, 6, 9, 14, 24, 48)
 """Parts of what a thread may use that chunks are tried with."""
 TRIES = 4
 """Budgets that are tried before one is named."""
+BLUR = 2**18
+"""Bytes by which tasks that are measured again may need more: pages and what heaps keep."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,8 @@ def _fitting(found: dict[tuple[int, ...], GraphForecast]) -> dict[tuple[int, ...
 def _enough(pipeline: Pipeline, found: dict[tuple[int, ...], GraphForecast], held: int) -> str:
     """Say which budget would do, once it was tried: other chunks are looked at for it, which may need more."""
     for _ in range(TRIES):
-        need = to_text(int(1.01 * (min(each.upper for each in found.values()) - held)))  # the text is rounded
+        least = min(each.upper for each in found.values()) - held
+        need = to_text(int(1.01 * least) + BLUR)  # the text is rounded
         found, held = _forecasts(pipeline, replace(pipeline.limits, budget=to_bytes(need)))
         if _fitting(found):
             return f'budget="{need}" would do'
