@@ -6,7 +6,9 @@ same, and so are results. A run fails where a worker dies; its peak is the kerne
 Seconds are those of Dask alone: learning, which happens once an operator, and planning are told apart. Beside the wall
 clock stands the processor time of the busiest worker, which other users of the machine disturb less.
 
-Takes about ten minutes on two cores; ``--quick`` takes the smallest shapes only.
+``--attributes`` computes twenty seismic attributes of a volume beside chunks by hand, which are the same for all.
+
+Takes about ten minutes on two cores.
 """
 
 import os
@@ -19,7 +21,7 @@ from contextlib import contextmanager
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from harness import Report, arg, benchmark, high_water, median, reset_high_water
@@ -40,56 +42,52 @@ CASES = [
 """An operator, a shape and the memory of a worker; 651 x 951 x 462 is F3."""
 
 
-class Work(NamedTuple):
-    """An operator, the halo it needs, and the axes it needs whole."""
-
-    func: Any
-    depth: tuple[int, int, int]
-    whole: tuple[int, ...] = ()
+HANDS = ("64x64x462", "128x128x462", "256x256x462", "32x951x462")
+"""Chunks that people take for volumes like F3: traces whole, since some attributes need them so."""
 
 
-def works() -> dict[str, Work]:
-    from seismic_operators import envelope, gaussian, gst3d
+def works() -> dict[str, Any]:
+    from seismic_attributes import ATTRIBUTES, Attribute
+    from seismic_operators import gaussian, gst3d
 
     def dip(chunk: np.ndarray) -> np.ndarray:
         """Find the dip of every voxel: those at the edge, which `gst3d` leaves out, take that of their neighbours."""
         return np.pad(gst3d(chunk), 1, mode="edge")
 
-    return {
-        "envelope": Work(envelope, (0, 0, 0), (2,)),
-        "gaussian": Work(gaussian, (12, 12, 12)),
-        "gst3d": Work(dip, (5, 5, 5)),
-    }
+    return ATTRIBUTES | {"gaussian": Attribute(gaussian, (12, 12, 12)), "gst3d": Attribute(dip, (5, 5, 5))}
 
 
 @benchmark(
-    arg("--quick", action="store_true", help="the smallest shapes only"),
     arg("--only", tiny="envelope", help="one operator"),
+    arg("--attributes", type=int, help="twenty attributes of F3, its lengths divided by this"),
+    arg("--ways", nargs="+", default=["ours", *HANDS], help="of attributes: ours, auto, or chunks like 64x64x462"),
+    arg("--memory", default="1GB", help="of each worker, for attributes"),
     needs=("dask", "distributed", "zarr", "scipy"),
 )
 def main(asked: Any, report: Report) -> None:
     from forebay.footprint import learn
 
     cases = [case for case in CASES if not asked.only or case[0] == asked.only]
-    cases = [case for case in cases if prod(case[1]) < 3e6] if asked.quick else cases
-    cases = [("envelope", (40, 40, 64), "600MB")] if asked.tiny else cases
+    cases, ways = [("envelope", (40, 40, 64), "600MB")] if asked.tiny else cases, ["ours", "auto"]
+    if asked.attributes:
+        shape, ways = tuple(-(-length // asked.attributes) for length in (651, 951, 462)), asked.ways
+        cases = [(name, shape, asked.memory) for name in list(works())[:20] if not asked.only or name == asked.only]
     models = {}
     for name in dict.fromkeys(case[0] for case in cases):
         work, begun = works()[name], time.perf_counter()
-        smallest, shape = 2 * max(work.depth) + 1, cases[0][1] if asked.tiny else (325, 475, 231)
-        models[name] = learn(work.func, ndim=3, dtype="float32", shape=shape, smallest=smallest)
-        learned = {"seconds": time.perf_counter() - begun, "samples": len(models[name].samples)}
-        report.facts[f"learning {name}"] = learned
+        shape = cases[0][1] if asked.tiny else (325, 475, 231)
+        models[name] = learn(work.func, ndim=3, dtype="float32", shape=shape, smallest=2 * max(work.depth) + 1)
+        report.facts[f"learning {name}"] = {"seconds": time.perf_counter() - begun}
     with tempfile.TemporaryDirectory(prefix="forebay-chunks-") as name:
         for case in cases:
             source = volume(Path(name), case[1])
-            for way in ("ours", "auto"):
+            for way in ways:
                 row = report.add(run(way, *case, source, Path(name), models[case[0]], threads=asked.tiny))
                 if row["failure"] and way == "ours":
                     report.fail(f"ours, {case}: {row['failure']}")
     columns = "operator shape memory way chunks count seconds:s busiest:s failure peak_share:.0% planning:s"
     report.table(f"{WORKERS} workers", columns)
-    conclude(report)
+    conclude(report, ways)
 
 
 def volume(folder: Path, shape: tuple[int, ...]) -> Path:
@@ -140,7 +138,8 @@ def run(
             chunks: Any = door.chunks_for(work.func, stored, client, **how, **halo)
             library, more = door, how | {"client": client}
         else:
-            chunks = tuple(-1 if axis in work.whole else "auto" for axis in range(3))
+            lengths = ["auto"] * 3 if way == "auto" else np.minimum([*map(int, way.split("x"))], shape).tolist()
+            chunks = tuple(-1 if axis in work.whole else length for axis, length in enumerate(lengths))
             library, more = da, {"dtype": "float32", "meta": np.empty((0, 0, 0), "float32")}
         array = da.from_array(stored, chunks=chunks)
         planning = time.perf_counter() - begun
@@ -188,19 +187,20 @@ def watched(client: Any) -> Iterator[list[int]]:
         most[0] = max(most[0], *map(high_water, workers))
 
 
-def conclude(report: Report) -> None:
-    """Say how many runs failed of each way, and how seconds compare where both finished."""
-    for way in ("ours", "auto"):
-        own = [row for row in report.rows if row["way"] == way]
-        failed, above = sum(bool(row["failure"]) for row in own), sum(row["peak_share"] > 1 for row in own)
-        report.say(f"{way}: {failed} of {len(own)} runs failed, {above} had a worker above its limit")
-    pairs = zip(report.rows[::2], report.rows[1::2], strict=True)
-    both = [(ours, auto) for ours, auto in pairs if not ours["failure"] and not auto["failure"]]
-    for what in ("seconds", "busiest") if both else ():
-        ratios = [ours[what] / auto[what] for ours, auto in both]
-        whole = sum(ours[what] for ours, _ in both) / sum(auto[what] for _, auto in both)
-        ratio = report.facts[what] = {"median": median(ratios), "worst": max(ratios), "all": whole}
-        report.say(f"{what}, ours / auto where both finish ({len(both)}): {ratio}")
+def conclude(report: Report, ways: list[str]) -> None:
+    """Say how many runs failed of each way, and how our seconds compare where both finished."""
+    rows = {way: [row for row in report.rows if row["way"] == way] for way in ways}
+    for way, own in rows.items():
+        above = sum(row["peak_share"] > 1 for row in own)
+        report.say(f"{way}: {sum(bool(row['failure']) for row in own)} of {len(own)} failed, {above} above the limit")
+    for way in ways[1:] if ways[0] == "ours" else ():
+        pairs = zip(rows["ours"], rows[way], strict=True)
+        both = [(ours, other) for ours, other in pairs if not ours["failure"] and not other["failure"]]
+        for what in ("seconds", "busiest") if both else ():
+            name, ratios = f"{what}, ours / {way}", [ours[what] / other[what] for ours, other in both]
+            everything = sum(ours[what] for ours, _ in both) / sum(other[what] for _, other in both)
+            report.facts[name] = {"median": median(ratios), "worst": max(ratios), "all": everything}
+            report.say(f"{name}, where both finish ({len(both)}): {report.facts[name]}")
 
 
 if __name__ == "__main__":

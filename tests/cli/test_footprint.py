@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from forebay.cli.main import app, main
 from forebay.footprint import FootprintError
 
-MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n"
+MODULE = "import numpy as np\n\ndef double(x):\n    return x + x\n\nnumber = 3\n\ndef blur(x, sigma):\n    return x\n"
 CUTS = "\n\nfrom numpy.fft import fftn\n\n\ndef rows(x):\n    return np.cumsum(x, axis=1)\n"
 ARGUMENTS = ["footprint", "mine:double", "--shape", "200,300,100"]
 
@@ -66,6 +66,8 @@ def test_chunks_are_proposed_only_where_blocks_give_what_the_whole_gives(folder,
         (["footprint", "mine:triple", "--shape", "3,3"], "has no triple"),
         (["footprint", "mine:number", "--shape", "3,3"], "not a function"),
         (["footprint", "theirs:double", "--shape", "3,3"], "cannot import theirs"),
+        (["footprint", "mine:blur", "--shape", "9,9"], "mine:blur needs sigma too: add --keyword sigma="),
+        (["footprint", "mine:double", "--shape", "9,9", "--keyword", "sigma=1"], "mine:double takes no sigma"),
         (["footprint", "mine:double", "--shape", "3x3"], "651,951,462"),
         (["footprint", "mine:double", "--shape", "3,3", "--budget", "4parrots"], "4parrots"),
         (["footprint", "mine:double", "--shape", "3,3", "--halo", "a,b"], "--halo"),

@@ -232,6 +232,50 @@ def test_blocks_are_measured_on_the_workers_that_run_them(tmp_path):
     assert told == "True True"
 
 
+BESIDE_DASK_DOOR = """
+import sys
+import types
+import dask.array as da
+import distributed
+import numpy as np
+import forebay.dask
+from forebay.dasf.blocks import BlockGauge, blocks_of
+from forebay.footprint.estimate import Estimate
+
+def large(block):
+    return block + np.ones(6_000_000).sum()
+
+class Known:
+    ndim, dtype = 2, np.dtype("float64")
+
+    def predict(self, shape):
+        volume = int(np.prod(shape))
+        return Estimate(8 * volume, 12 * volume, 0.01, tuple(shape), self.dtype, 1e-7 * volume)
+
+if __name__ == "__main__":
+    with (
+        distributed.LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        client.register_plugin(BlockGauge())
+        begun = da.zeros((8, 8), chunks=8).map_blocks(large, dtype=float)
+        result = forebay.dask.map_blocks(np.negative, begun, model=Known(), budget="2GB")
+        result.compute()
+        print([block["bytes"] for block in blocks_of(client)])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells exact peaks")
+def test_blocks_that_the_dask_door_measures_too_keep_their_peaks(tmp_path):
+    """Both forget the process's peak: the second in the midst of a task that Dask has fused."""
+    pytest.importorskip("distributed")
+    (tmp_path / "script.py").write_text(BESIDE_DASK_DOOR)
+    run = subprocess.run([sys.executable, tmp_path / "script.py"], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert max(json.loads(run.stdout)) >= 47e6
+
+
 def test_a_task_that_fails_is_kept_too():
     plugin = FootprintPlugin(Known(), "2GB")
     pipeline = Pipeline([plugin])

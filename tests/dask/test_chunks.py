@@ -4,6 +4,7 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import dask.array as da
@@ -12,9 +13,11 @@ import dask.system
 import distributed
 import numpy as np
 import pytest
+from dask.utils import key_split
 
 import forebay.dask as door
 from forebay.dask.limits import limits_of
+from forebay.dask.tightening import tighten
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint import CutError, FootprintWarning
 from forebay.units import Budget
@@ -236,6 +239,34 @@ class TestMapBlocks:
         )
         assert np.allclose(result.compute(), VOLUME + 3)
 
+    @pytest.mark.slow
+    def test_functions_that_ask_which_block_they_are_given_are_learned_too(self, client):
+        def numbered(block, block_id=None, block_info=None):
+            assert block_info[0]["chunk-location"] == block_id
+            return block + sum(block_id)
+
+        result = door.map_blocks(numbered, array(), budget="2MB", client=client, whole=(1, 2))
+        first = result.chunks[0][0]
+        assert result.numblocks[0] > 1
+        assert np.array_equal(result[:first].compute(), VOLUME[:first])
+        assert np.array_equal(result[first : 2 * first].compute(), VOLUME[first : 2 * first] + 1)
+
+    @pytest.mark.parametrize("shape", [(), (0, 3)])
+    def test_where_there_is_nothing_to_cut_functions_just_run(self, client, shape):
+        empty = np.full(shape, 4.0, "float32")
+        assert door.chunks_for(np.sqrt, empty, client) == shape
+        for result in (
+            door.map_blocks(np.sqrt, empty, client=client),
+            door.map_overlap(np.sqrt, da.from_array(empty), depth="auto", client=client),
+        ):
+            assert result.dtype == "float32" and np.array_equal(result.compute(), np.sqrt(empty))
+
+    @pytest.mark.parametrize("mapped", [door.map_blocks, partial(door.map_overlap, depth=1, boundary="none")])
+    def test_tasks_have_the_name_of_the_function(self, client, known, mapped):
+        """Dask shows it on its dashboard."""
+        result = mapped(double, array(), budget="2MB", model=known(), client=client)
+        assert any(key_split(key) == "double" for key in result.dask)
+
     def test_arrays_that_are_cut_alike(self, client, known):
         result = door.map_blocks(
             lambda one, other: one - other, array(), array((61, 10, 53)), budget="2MB", model=known(), client=client
@@ -372,6 +403,18 @@ class TestMapOverlap:
         assert math.prod(with_halo) < 0.6 * math.prod(plain)
 
 
+def test_a_number_among_arrays_is_refused_rather_than_left_without_halo(known):
+    def both(block, number):
+        return block + number
+
+    for mapper, options in ((door.map_overlap, {"depth": 2}), (door.map_blocks, {})):
+        for arrays in ((np.ones((40, 40), "float32"), np.float32(0)), (np.float32(0), np.ones((40, 40), "float32"))):
+            with dask.config.set(scheduler="sync"), pytest.raises(BudgetError, match="cannot be cut alike"):
+                mapper(both, *arrays, model=known(ndim=2), budget="1MB", **options)
+    with dask.config.set(scheduler="sync"), pytest.raises(PlanError, match="argument 1 is a float"):
+        door.map_blocks(both, np.ones((40, 40), "float32"), 0.0, model=known(ndim=2), budget="1MB")
+
+
 class TestMeasuring:
     def test_observations_are_found_by_what_the_door_was_given(self, known):
         def plus(block, add=1):
@@ -426,4 +469,7 @@ class TestMeasuring:
                 two.compute(result.sum()).result()
             seen = door.observed(smooth, volume, client=two)
         assert sizes == sorted(sizes)
+        bound = tighten(known(4.1), seen).predict(result.chunksize).upper
+        most = max(run.bytes for run in seen if not run.first and run.shape == result.chunksize)
+        assert most <= bound <= 1.03 * most
         assert 1 <= sum(run.first for run in seen) <= 2

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import re
+import subprocess
 import sys
 
 import numpy as np
@@ -11,12 +13,13 @@ da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
 
 from forebay import BudgetError  # noqa: E402
-from forebay.dask import chunks_for_graph, forecast  # noqa: E402
+from forebay.dask import chunk, chunks_for_graph, forecast  # noqa: E402
 from forebay.dask.graphs.choose import candidates  # noqa: E402
 from forebay.dask.graphs.nodes import share, task_graph  # noqa: E402
 from forebay.dask.graphs.rates import rates_of, sized_tasks, source_bytes  # noqa: E402
-from forebay.dask.graphs.sampling import run_tasks  # noqa: E402
+from forebay.dask.graphs.running import run_tasks  # noqa: E402
 from forebay.dask.graphs.simulate import Cluster, SizedTask, simulate  # noqa: E402
+from forebay.drawing.blocks import Blocks  # noqa: E402
 
 ONE = Cluster(workers=1, threads=1, bandwidth=1e9, overhead=0.0)
 
@@ -107,7 +110,7 @@ def test_candidates_leave_whole_axes_whole_and_follow_what_is_stored():
     class Stored:
         shape, dtype, chunks = (651, 951, 462), np.dtype("float32"), (64, 64, 64)
 
-    found = list(candidates(Stored(), 500_000_000, 2, {2}))
+    found = list(candidates(Stored(), 500_000_000, 2, frozenset({2})))
     assert len(found) == len(set(found)) > 4
     assert all(
         chunks[2] == 462 and chunks[0] % 64 in (0, 651 % 64) and chunks[1] % 64 in (0, 951 % 64) for chunks in found
@@ -145,8 +148,10 @@ def test_the_peak_of_a_graph_is_predicted(tmp_path, workers, threads):
 @pytest.mark.slow
 def test_a_budget_that_nothing_fits_names_what_would(client):
     array = np.ones((64, 64, 64), "float32")
-    with pytest.raises(BudgetError, match=r"none of .* chunk shapes fits a budget of 1kB: the least needs"):
+    with pytest.raises(BudgetError, match=r"none of .* chunk shapes fits a budget of 1kB: the least needs") as told:
         chunks_for_graph(lambda cut: cut.max(), array, client, budget="1kB")
+    (budget,) = re.findall('budget="(.*)" would do', str(told.value))
+    assert chunks_for_graph(lambda cut: cut.max(), array, client, budget=budget).chunks
 
 
 @pytest.mark.slow
@@ -158,6 +163,56 @@ def test_what_one_user_of_a_cluster_has_learned_the_next_need_not(client, monkey
         second = chunks_for_graph(smooth_twice, array, other, budget="20MB")
     assert second.chunks == first.chunks
     assert second.forecast.seconds == first.forecast.seconds
+
+
+def test_a_root_tells_what_it_reads_by_its_slices(tmp_path):
+    zarr = pytest.importorskip("zarr")
+    stored = zarr.create_array(tmp_path / "v", shape=(10, 10), chunks=(5, 5), dtype="float32")
+    graph = task_graph(da.from_array(stored, chunks=(6, 10)) + 1)
+    assert sorted(task.source for task in graph.tasks) == [0, 160, 240]
+
+
+@pytest.mark.slow  # in a process of its own: other tests have a cluster
+@pytest.mark.parametrize("ask", ["forecast(da.ones(3))", "chunks_for_graph(lambda cut: cut, da.ones(3))"])
+def test_without_a_cluster_it_is_said_how_to_get_one(ask):
+    script = f"import dask.array as da\nfrom forebay.dask import *\n{ask}"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert "PlanError: there is no cluster to ask: start one with distributed.Client(), or give client=" in ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what a process holds")
+def test_a_task_that_outgrows_its_worker_is_told_and_the_worker_lives_on(client):
+    def hog(block):
+        return block + np.ones(10**9)[0]
+
+    before = client.run(os.getpid)
+    large = da.ones((100, 100), chunks=50).map_blocks(hog, dtype="float64", meta=np.empty((0, 0)))
+    with pytest.raises(BudgetError, match=r"hog outgrows a worker.*: cut the array into smaller chunks"):
+        forecast(large, client)
+    assert client.run(os.getpid) == before
+
+
+@pytest.mark.slow
+def test_what_a_cluster_has_persisted_is_read_from_there(client):
+    array = da.ones((64, 64, 64), chunks=32).persist()
+    result = (array + 1).sum()
+    assert forecast(result, client).tasks > 0
+    cut = chunk(array, lambda cut: cut.sum(axis=2), client, budget="40MB")
+    assert np.array_equal(cut.sum(axis=2).compute(), np.full((64, 64), 64.0))
+
+
+@pytest.mark.slow
+def test_chunks_are_seen_as_blocks_and_memory_over_time(client, tmp_path):
+    plan = chunks_for_graph(lambda cut: (cut + 1).sum(), np.ones((96, 96, 96), "float32"), client, budget="10MB")
+    forecast = plan.forecast
+    assert max(held for _, held in forecast.history) == forecast.bytes <= forecast.upper <= forecast.budget
+    chart = plan.plot()
+    assert [mark.name for mark in chart.panels[0].marks] == ["held", "bound", "budget"]
+    plan.write(tmp_path / "chunks.html")
+    for html in (plan._repr_html_(), (tmp_path / "chunks.html").read_text()):
+        assert Blocks(plan.shape, plan.chunks).markup in html and chart.markup in html
+    assert "chosen" in (tmp_path / "chunks.html").read_text()
 
 
 def _forget():

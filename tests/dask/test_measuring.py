@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from forebay.dask.measuring import MeasuredFunction, Observation, tighten
+from forebay.dask.measuring import Observation
+from forebay.dask.tightening import tighten
 from forebay.footprint import Model, Sample
 from forebay.footprint.measure.conditions import Conditions
 from forebay.footprint.measure.inputs import InputLayout
@@ -82,13 +83,3 @@ def test_a_model_that_was_outgrown_follows_what_was_seen_at_any_size():
     model = learned(8)
     tight = tighten(model, [seen(12, (160, 150, 140))] * 3)
     assert tight.predict((300, 320, 310)).upper > 11 * 300 * 320 * 310 > model.predict((300, 320, 310)).upper
-
-
-def test_dask_names_tasks_by_the_function_that_is_measured():
-    import dask.array as da
-
-    def attribute(block):
-        return block
-
-    result = da.map_blocks(MeasuredFunction(attribute, "key"), da.ones(4, chunks=2), dtype=float)
-    assert result.name.startswith("attribute-")

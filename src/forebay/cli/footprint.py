@@ -7,6 +7,7 @@ from ast import literal_eval
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, overload
 
@@ -65,6 +66,8 @@ def footprint(
     how |= {"parameters": parameters or None, "axes": _axes(_assignments(axis, "--axis 2=3"))}
     given = {name: keywords.pop(name) if name in keywords else max(values) for name, values in parameters.items()}
     what: dict[str, Any] = {"command": function} if "{0}" in function else {"function": _find(function)}
+    if "function" in what:
+        _check_call(function, what["function"], {*keywords, *parameters})
     if keywords:
         what = {"function": partial(_needs_function(what), **keywords)}
     if model is not None and model.exists():
@@ -173,6 +176,28 @@ def _needs_function(what: dict[str, Any]) -> Callable[..., Any]:
     if "function" not in what:
         raise ForebayError("a command is called with no --keyword but those of --parameter: write others into it")
     return what["function"]  # type: ignore[no-any-return]
+
+
+def _check_call(name: str, function: Callable[..., Any], given: set[str]) -> None:
+    """Raise where a function needs more than an array and what it is given, as far as it tells."""
+    try:
+        parameters = list(signature(function).parameters.values())
+    except (TypeError, ValueError):  # of C, and known to nobody
+        return
+    told_by_dask = {"block_id", "block_info"}
+    needed = [
+        each.name
+        for each in parameters[1:]
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    if missing := [each for each in needed if each not in given | told_by_dask]:
+        raise ForebayError(
+            f"{name} needs {', '.join(missing)} too: add {' '.join(f'--keyword {n}=4' for n in missing)}"
+        )
+    anything = any(each.kind is each.VAR_KEYWORD for each in parameters)
+    if not anything and (unknown := sorted(given - {each.name for each in parameters})):
+        takes = ", ".join(each.name for each in parameters[1:]) or "nothing but its array"
+        raise ForebayError(f"{name} takes no {', '.join(unknown)}: it takes {takes}")
 
 
 def _find(name: str) -> Callable[..., Any]:

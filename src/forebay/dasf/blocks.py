@@ -5,7 +5,7 @@ from typing import Any
 
 import distributed
 
-from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
+from forebay.footprint.measure.resident import PEAKS, PeakSpan, peaks_can_be_reset
 
 TOPIC = "forebay-blocks"
 
@@ -18,7 +18,7 @@ class BlockGauge(distributed.WorkerPlugin):  # type: ignore[misc]
     def setup(self, worker: Any) -> None:
         """Begin on a worker."""
         self._worker = worker
-        self._begun: dict[Any, tuple[int, float]] = {}
+        self._begun: dict[Any, tuple[PeakSpan, float]] = {}
         self._alone = True
 
     def transition(self, key: Any, start: str, finish: str, **how: Any) -> None:
@@ -27,12 +27,11 @@ class BlockGauge(distributed.WorkerPlugin):  # type: ignore[misc]
             return
         if finish == "executing":
             self._alone = not self._begun
-            CLEAR_REFS.write_text("5")
-            self._begun[key] = read_status("VmRSS"), time.perf_counter()
+            self._begun[key] = PEAKS.begin(), time.perf_counter()
         elif start == "executing" and key in self._begun:
-            before, begun = self._begun.pop(key)
+            span, begun = self._begun.pop(key)
+            peak = PEAKS.end(span)
             if self._alone and not self._begun and finish == "memory":
-                peak = max(read_status("VmHWM") - before, 0)
                 layer = str(key[0] if isinstance(key, tuple) else key)
                 self._worker.log_event(TOPIC, {"layer": layer, "bytes": peak, "seconds": time.perf_counter() - begun})
 

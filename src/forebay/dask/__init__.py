@@ -5,6 +5,7 @@ from forebay.dask.chunks import map_blocks as map_blocks
 from forebay.dask.chunks import map_overlap as map_overlap
 from forebay.dask.chunks import observed as observed
 from forebay.dask.graphs.choose import GraphChunks as GraphChunks
+from forebay.dask.graphs.choose import chunk as chunk
 from forebay.dask.graphs.choose import chunks_for_graph as chunks_for_graph
 from forebay.dask.graphs.forecast import GraphForecast as GraphForecast
 from forebay.dask.graphs.forecast import forecast as forecast

@@ -9,15 +9,19 @@ from typing import Any
 
 import dask.array as da
 import dask.config
+import distributed
 from dask.base import annotate
+from dask.utils import funcname
 
 from forebay.dask.limits import WorkerLimits
-from forebay.dask.measuring import MeasuredFunction
+from forebay.dask.measuring import LocalFunction, WatchedCall, digest_of, measuring
+from forebay.dask.plugin import watch
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint.chunks.need import ceil
 from forebay.footprint.chunks.plan import ChunkPlan
 from forebay.footprint.chunks.predictor import Predictor
 from forebay.footprint.errors import FootprintWarning
+from forebay.footprint.measure.process import name_of
 from forebay.units import to_text
 
 
@@ -33,10 +37,29 @@ class ChunkedCall:
     on_device: bool
     host: int
     """bytes that a worker has on the host, whatever the chunks need on a device"""
+    client: distributed.Client | None
 
-    def run(self, measure: bool) -> Callable[..., Any]:
-        """Return the function itself, or one that measures it."""
-        return MeasuredFunction(self.func, self.key) if measure and not self.on_device else self.func
+    def run(self, measure: bool, named: dict[str, Any]) -> Callable[..., Any]:
+        """Return what Dask is to run: the function, which workers measure; elsewhere one that measures it.
+
+        Parameters
+        ----------
+        measure
+            whether it is measured at all
+        named
+            the options of Dask's that name tasks, to which is added what workers know them by
+        """
+        if not measure or self.on_device or not measuring():
+            return self.func
+        need = self.plan.need
+        room = (need.bound + self.plan.budget - need.total) // self.limits.threads
+        watched = WatchedCall(digest_of(self.key), room)
+        if self.client is None:
+            return LocalFunction(self.func, watched)
+        if not named.get("name"):  # one of the caller's own Dask takes as it is: there is no place for the mark
+            named["token"] = f"{named.get('token') or funcname(self.func)}{watched.mark}"
+            watch(self.client, watched, name_of(self.func))
+        return self.func
 
     def described(self, array: Any, halo: bool = False) -> dict[str, Any]:
         """Describe the chunks of the result, so that Dask need not try the function on arrays of no size."""

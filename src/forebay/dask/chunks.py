@@ -9,12 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.config
 import distributed
 from dask.array.overlap import coerce_boundary, coerce_depth
+from dask.utils import has_keyword
 
 from forebay.dask.call import ChunkedCall
+from forebay.dask.learning import model_on_workers
 from forebay.dask.limits import limits_of
-from forebay.dask.measuring import Observation, observations_of, tighten
+from forebay.dask.measuring import Observation, observations_of
+from forebay.dask.tightening import tighten
 from forebay.errors import BudgetError, PlanError
 from forebay.footprint.chunks.need import is_whole
 from forebay.footprint.chunks.plan import plan_chunks
@@ -62,6 +66,8 @@ def chunks_for(
     **options :
         For the function.
     """
+    if _is_indivisible((array,)):
+        return tuple(array.shape)
     depth, whole = _reach(func, (array,), depth, whole, options)
     return _prepare(func, (array,), client, budget, model, depth, boundary, whole, options).plan.chunks
 
@@ -84,14 +90,20 @@ def map_blocks(
     Parameters
     ----------
     measure : bool
-        Whether chunks are measured while they run.
+        Whether chunks are measured while they run. On a cluster, those with a ``name=`` of the caller's never are.
     """
+    if _is_indivisible(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **options)
     passed, own = _split(options, da.map_blocks)
+    dropped = passed.get("drop_axis", ())
+    whole = (*whole, *((dropped,) if is_whole(dropped) else dropped or ()))  # Dask puts all blocks along them together
     call = _prepare(func, arrays, client, budget, model, None, None, whole, own)
     cut = call.cut(arrays)
     call.check_axes(cut[0], passed)
+    described = call.described(cut[0]) | passed
+    function = call.run(measure, described)
     with call.annotated():
-        return da.map_blocks(call.run(measure), *cut, **call.described(cut[0]) | passed | own)
+        return da.map_blocks(function, *cut, **described | own)
 
 
 def map_overlap(
@@ -113,16 +125,19 @@ def map_overlap(
 
     Parameters are those of `chunks_for` and `map_blocks`, and those of Dask's ``map_overlap``.
     """
+    if _is_indivisible(arrays):
+        return da.map_blocks(func, *map(da.asarray, arrays), **options)
     passed, own = _split(options, da.map_blocks)
     depth, whole = _reach(func, arrays, depth, whole, own)
     call = _prepare(func, arrays, client, budget, model, depth, boundary, whole, own)
     cut = call.cut(arrays)
     if trim:
         call.check_shape()
-    passed = call.described(cut[0], halo=True) | passed | own
+    passed = call.described(cut[0], halo=True) | passed
+    function = call.run(measure, passed)
     passed |= {"align_arrays": align_arrays, "allow_rechunk": allow_rechunk, "trim": trim}
     with call.annotated():
-        return da.map_overlap(call.run(measure), *cut, depth=depth, boundary=boundary, **passed)
+        return da.map_overlap(function, *cut, depth=depth, boundary=boundary, **passed | own)
 
 
 def observed(
@@ -168,7 +183,13 @@ def _prepare(
     client = client or _current_client()
     halo, padded = _halo(array.ndim, depth, boundary, len(arrays))
     key = key_of(func, arrays, options)
-    footprint = model_of(func, arrays, model, options, key, smallest=2 * max(halo) + 1)
+    smallest, on_one_block = 2 * max(halo) + 1, _of_one_block(func, arrays, options)
+    limits = limits_of(client, func)  # first: a cluster without workers would never learn
+    if client is not None and (model is None or isinstance(model, str | Path)):
+        path = None if model is None else Path(model).resolve()
+        alone = partial(on_one_block, **options) if options else on_one_block
+        model = model_on_workers(client, alone, arrays, path, key, smallest)
+    footprint = model_of(on_one_block, arrays, model, options, key, smallest)
     on_device = place_of(footprint) == "device"
     if not on_device:
         footprint = tighten(footprint, observations_of(key, client))
@@ -177,7 +198,6 @@ def _prepare(
             f"{name_of(func)} works on a device, whose memory the workers do not tell: give budget=, "
             "the bytes of it that one worker may use"
         )
-    limits = limits_of(client, func)
     host = limits.budget
     if budget == "auto" and not host:
         raise BudgetError("this process holds more than 60% of the memory already: release some of it, or give budget=")
@@ -197,7 +217,7 @@ def _prepare(
         whole=whole,
         waiting=WAITING,
     )
-    return ChunkedCall(func, key, footprint, limits, plan, on_device, host)
+    return ChunkedCall(func, key, footprint, limits, plan, on_device, host, client)
 
 
 def _reach(
@@ -209,8 +229,31 @@ def _reach(
     if depth != "auto" or len(arrays) != 1:
         raise PlanError(f"depth={depth!r}: give numbers of elements, or 'auto' with one array")
     _check_array(arrays[0], 0)
-    reach = find_reach(partial(func, **options), arrays[0].ndim, str(arrays[0].dtype))
+    reach = find_reach(partial(_of_one_block(func, arrays, options), **options), arrays[0].ndim, str(arrays[0].dtype))
     return dict(enumerate(reach.halo)), tuple({*whole, *reach.whole})
+
+
+def _is_indivisible(arrays: tuple[Any, ...]) -> bool:
+    """Return whether all are arrays of no axes, or without elements: these run as they are, and need no budget."""
+    shapes = [getattr(array, "shape", None) for array in arrays]
+    return bool(shapes) and all(shape is not None and (not shape or 0 in shape) for shape in shapes)
+
+
+def _of_one_block(func: Callable[..., Any], arrays: tuple[Any, ...], options: dict[str, Any]) -> Callable[..., Any]:
+    """Return the function as Dask calls it on arrays of one block each, where it asks which block it is given."""
+    info: dict[int | None, dict[str, Any]] = {
+        place: {
+            "shape": tuple(array.shape),
+            "num-chunks": (1,) * array.ndim,
+            "array-location": [(0, extent) for extent in array.shape],
+            "chunk-location": (0,) * array.ndim,
+        }
+        for place, array in enumerate(arrays)
+    }
+    result = info[0] | {"chunk-shape": tuple(arrays[0].shape), "dtype": arrays[0].dtype}
+    told = {"block_id": (0,) * arrays[0].ndim, "block_info": info | {None: result}}
+    asked = {name: value for name, value in told.items() if name not in options and has_keyword(func, name)}
+    return partial(func, **asked) if asked else func
 
 
 def _check_array(array: Any, place: int) -> None:
@@ -272,6 +315,9 @@ def _split(options: dict[str, Any], function: Callable[..., Any]) -> tuple[dict[
 
 
 def _current_client() -> distributed.Client | None:
+    """Return the client that computes, unless Dask is configured to compute in this process."""
+    if dask.config.get("scheduler", None) not in (None, "dask.distributed", "distributed"):
+        return None
     try:
         return distributed.get_client()
     except ValueError:

@@ -1,38 +1,38 @@
-"""Measuring goes on while chunks are worked on: what each needed is an observation, and those tighten a model."""
+"""Measuring goes on while chunks are worked on: what each needed is an observation."""
 
+import re
 import threading
 import time
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
 
 import distributed
+from dask.base import normalize_token
 
-from forebay.footprint.chunks.predictor import Predictor, input_bytes, place_of
-from forebay.footprint.estimate import Estimate
+from forebay.footprint.errors import FootprintWarning
 from forebay.footprint.measure.process import name_of
-from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status
+from forebay.footprint.measure.resident import PEAKS, peaks_can_be_reset
+from forebay.units import to_text
 
 TOPIC = "forebay-footprint"
-"""The topic of the events that workers log, followed by the key of the function."""
-
-LEAST = 0.02
-"""The margin that a bound keeps however much was observed: other shapes of the same size differ a little."""
-
-ENOUGH = 3
-"""Runs of about one size that are believed against the model: garbage that goes meanwhile hides a part of some."""
+"""The topic of the events that workers log, followed by the digest of the function."""
+MARK = re.compile(r"-fb1([0-9a-f]{16})-([0-9a-f]+)-[0-9a-f]+$")
+"""How names of layers end whose blocks are to be measured: Forebay's mark of the first kind, with the function's digest
+and the room of a block, and Dask's own token. The digit keeps it out of the names that the dashboard shows."""
 
 _LOCAL: dict[str, list["Observation"]] = defaultdict(list)
-"""Observations of chunks that were worked on in this process."""
+"""Observations of chunks that were worked on in this process, by the digest of their function."""
 _WARM: set[str] = set()
-"""The keys of functions that have run in this process."""
-_RUNNING = 0
-_STARTED = 0
-_COUNTING = threading.Lock()
+"""The digests of functions that have run in this process."""
+_OUTGROWN: set["WatchedCall"] = set()
+"""The calls of this process of which it was told that a block has outgrown its room."""
+_MEASURING: ContextVar[bool] = ContextVar("measuring", default=True)
 
 
 @dataclass(frozen=True)
@@ -63,140 +63,161 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class WatchedCall:
+    """What those who run the blocks of a call know of it."""
+
+    digest: str
+    """of the function, with its options, and of the kinds of its arrays"""
+    room: int
+    """bytes that a block may need above its input: its bound, and what that leaves of the budget"""
+
+    @property
+    def mark(self) -> str:
+        """What names of tasks carry, so that workers need not be told of calls."""
+        return f"-fb1{self.digest}-{max(self.room, 0):x}"
+
+
+def watched_call(layer: str) -> WatchedCall | None:
+    """Return what the name of a layer says of its call; None where it is none that is to be measured."""
+    found = MARK.search(layer)
+    return WatchedCall(found[1], int(found[2], 16)) if found else None
+
+
+def digest_of(key: str) -> str:
+    """Return what tells a function from all others, without its name."""
+    return key.rpartition("-")[2]
+
+
+def topic_of(digest: str) -> str:
+    """Return where observations of a function are logged."""
+    return f"{TOPIC}-{digest}"
+
+
+@contextmanager
+def unmeasured() -> Iterator[None]:
+    """Have calls made meanwhile run unmeasured: graphs that are only looked at leave nothing with workers."""
+    before = _MEASURING.set(False)
+    try:
+        yield
+    finally:
+        _MEASURING.reset(before)
+
+
+def measuring() -> bool:
+    """Return whether calls made now are measured where they ask for it."""
+    return _MEASURING.get()
+
+
+class RunningTasks:
+    """Tells whether a block runs alone in its process: peaks are those of the process."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._running: set[Hashable] = set()
+        self._begun = 0
+
+    def enter(self, task: Hashable) -> None:
+        """Note that a task begins."""
+        with self._changing:
+            self._begun += task not in self._running
+            self._running.add(task)
+
+    def leave(self, task: Hashable) -> None:
+        """Note that it has ended."""
+        with self._changing:
+            self._running.discard(task)
+
+    def alone(self) -> Callable[[], bool]:
+        """Return what tells later whether the one task that runs now had no company since."""
+        begun, company = self._begun, len(self._running) > 1
+        return lambda: not company and begun == self._begun
+
+
+RUNNING_TASKS = RunningTasks()
+"""Of all tasks of this process: those of workers, and elsewhere those that are measured."""
+
+
+@dataclass(frozen=True)
 class MeasuredFunction:
     """A function that says what it needed each time it runs alone in its process, while no data arrives there."""
 
     func: Callable[..., Any]
-    key: str
+    call: WatchedCall
 
-    def __call__(self, *chunks: Any, **options: Any) -> Any:
-        """Run the function on its chunks."""
-        with _alone() as alone:
-            arrived = _arrivals()
-            before = _forget_peak()
-            begun = time.perf_counter()
-            result = self.func(*chunks, **options)
-            seconds = time.perf_counter() - begun
-            peak = 0 if before is None else read_status("VmHWM")
-            still = arrived is not None and arrived == _arrivals()
-        if before is not None and still and alone() and prod(chunks[0].shape):
-            shape, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
-            output, kind = (None, None) if shape is None else (tuple(shape), str(dtype))
-            given, first = tuple(chunks[0].shape), self.key not in _WARM
-            _report(self.key, Observation(given, max(0, peak - before), seconds, output, kind, first))
-        _WARM.add(self.key)
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run the function on the blocks among its arguments."""
+        if not peaks_can_be_reset():
+            return self.func(*arguments, **options)
+        shape = next((tuple(each.shape) for each in arguments if hasattr(each, "dtype")), ())
+        first, alone, arrived = self.call.digest not in _WARM, RUNNING_TASKS.alone(), _arrivals()
+        begun, span = time.perf_counter(), PEAKS.begin()
+        try:
+            result = self.func(*arguments, **options)
+        finally:
+            needed = PEAKS.end(span)
+        seconds = time.perf_counter() - begun
+        _WARM.add(self.call.digest)
+        if shape and prod(shape) and alone() and arrived is not None and arrived == _arrivals():
+            made, dtype = getattr(result, "shape", None), getattr(result, "dtype", None)
+            output, kind = (None, None) if made is None else (tuple(made), str(dtype))
+            self._report(Observation(shape, needed, seconds, output, kind, first))
         return result
+
+    def _report(self, observation: Observation) -> None:
+        try:
+            worker = distributed.get_worker()
+        except ValueError:
+            _LOCAL[self.call.digest].append(observation)
+            text = outgrown(name_of(self.func), observation, self.call.room)
+            if text and self.call not in _OUTGROWN:
+                _OUTGROWN.add(self.call)
+                warnings.warn(text, FootprintWarning, stacklevel=2)
+        else:
+            worker.log_event(topic_of(self.call.digest), asdict(observation) | {"room": self.call.room})
+
+
+def outgrown(name: str, observation: Observation, room: int) -> str:
+    """Say that a block has outgrown its room, and what to do; nothing where it has not.
+
+    A function's first block in a process also pays for what libraries load once, and is no sign.
+    """
+    if observation.first or observation.bytes <= room:
+        return ""
+    return (
+        f"{name} needed {to_text(observation.bytes)} for a block of {observation.shape}, and was planned to need no "
+        f"more than {to_text(room)}: the blocks of this call stay as they are. Call it again, and its chunks follow "
+        "from what was observed; where that loses workers, give a smaller budget=, or workers more memory"
+    )
+
+
+@dataclass(frozen=True)
+class LocalFunction(MeasuredFunction):
+    """A function that is measured where no workers are, and no plugin tells of the tasks that run."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any:
+        """Run the function, known to be in company of others like it."""
+        task = object()
+        RUNNING_TASKS.enter(task)
+        try:
+            return super().__call__(*arguments, **options)
+        finally:
+            RUNNING_TASKS.leave(task)
 
     @property
     def __wrapped__(self) -> Callable[..., Any]:
         """Dask looks at the signature: block_id and block_info go to functions that ask for them."""
         return self.func
 
-    @property
-    def __name__(self) -> str:
-        """Dask names tasks by it, on its dashboard too."""
-        return name_of(self.func)
-
     def __dask_tokenize__(self) -> tuple[Any, ...]:
-        from dask.base import normalize_token
-
-        return ("forebay", self.key, normalize_token(self.func))
-
-
-@dataclass(frozen=True)
-class ObservedModel:
-    """A model held to what was observed: near observed sizes its bound follows them, elsewhere it stays.
-
-    No terms are learned from observations: others of the process blur each, and terms that fit them may say too little
-    of any other size. Where a run has outgrown the bound, what it took more counts at all sizes.
-    """
-
-    model: Predictor
-    observations: tuple[Observation, ...]
-    """of processes that were warm"""
-
-    @property
-    def ndim(self) -> int:
-        """The number of axes."""
-        return self.model.ndim
-
-    @property
-    def dtype(self) -> Any:
-        """The dtype of the input."""
-        return self.model.dtype
-
-    @property
-    def place(self) -> str:
-        """Where the bytes are: on the host, or on a device."""
-        return place_of(self.model)
-
-    def predict(self, shape: tuple[int, ...], /) -> Estimate:
-        """Return the model's estimate; near observed sizes its bound is the largest excess observed."""
-        estimate = self.model.predict(shape)
-        near = [excess for volume, excess in self._excesses if 0.5 <= volume / max(1, prod(shape)) <= 2]
-        if not near:
-            return replace(estimate, upper=max(estimate.upper, int(estimate.bytes * self._outgrown)))
-        own, typical = estimate.upper / max(1, estimate.bytes), near[len(near) // 2]
-        # Few runs have not shown the worst: a share of the model's own margin stays, less with each of them.
-        most = (near[-1] if len(near) >= ENOUGH else max(1.0, near[-1])) + LEAST
-        left = max(0.0, own - most) / (len(near) + 1)
-        likeliest = int(estimate.bytes * typical) if len(near) >= ENOUGH else estimate.bytes
-        return replace(estimate, bytes=likeliest, upper=int(estimate.bytes * (most + left)))
-
-    def input_bytes(self, shape: tuple[int, ...]) -> int:
-        """Bytes of the input, or of all inputs."""
-        return input_bytes(self.model, shape)
-
-    @cached_property
-    def _excesses(self) -> list[tuple[int, float]]:
-        """The elements of each run, and what it took over what the model thought likeliest; the least first."""
-        pairs = (
-            (prod(run.shape), run.bytes / max(1, self.model.predict(run.shape).bytes)) for run in self.observations
-        )
-        return sorted(pairs, key=lambda pair: pair[1])
-
-    @cached_property
-    def _outgrown(self) -> float:
-        """The largest excess, with a margin, where the model's bound did not cover all runs; else 0."""
-        covered = all(run.bytes <= self.model.predict(run.shape).upper for run in self.observations)
-        return 0.0 if covered else self._excesses[-1][1] + LEAST
-
-
-def tighten(model: Predictor, observations: list[Observation]) -> Predictor:
-    """Return the model, held to what chunks needed once their process was warm."""
-    warm = tuple(run for run in observations if not run.first)
-    return ObservedModel(model, warm) if warm else model
+        return ("forebay", self.call.digest, normalize_token(self.func))
 
 
 def observations_of(key: str, client: distributed.Client | None = None) -> list[Observation]:
     """List what chunks needed so far under a function, in this process and on the workers."""
-    events = client.get_events(f"{TOPIC}-{key}") if client is not None else ()
+    digest = digest_of(key)
+    events = client.get_events(topic_of(digest)) if client is not None else ()
     remote = [Observation.of(event) for _, event in events or ()]
-    return [*_LOCAL[key], *remote]
-
-
-def _report(key: str, observation: Observation) -> None:
-    try:
-        worker = distributed.get_worker()
-    except ValueError:
-        _LOCAL[key].append(observation)
-    else:
-        worker.log_event(f"{TOPIC}-{key}", asdict(observation))
-
-
-@contextmanager
-def _alone() -> Iterator[Callable[[], bool]]:
-    """Find out whether no other measured chunk ran at the same time: peaks are those of the process."""
-    global _RUNNING, _STARTED
-    with _COUNTING:
-        _RUNNING += 1
-        _STARTED += 1
-        company, number = _RUNNING > 1, _STARTED
-    try:
-        yield lambda: not company and number == _STARTED
-    finally:
-        with _COUNTING:
-            _RUNNING -= 1
+    return [*_LOCAL[digest], *remote]
 
 
 def _arrivals() -> int | None:
@@ -206,11 +227,3 @@ def _arrivals() -> int | None:
     except ValueError:
         return 0
     return None if worker.state.transfer_incoming_count else int(worker.state.transfer_incoming_count_total)
-
-
-def _forget_peak() -> int | None:
-    """Begin a new peak, and return the resident bytes there are now; None where the system cannot."""
-    if not peaks_can_be_reset():
-        return None
-    CLEAR_REFS.write_text("5")
-    return read_status("VmRSS")

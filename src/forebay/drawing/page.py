@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 
 from forebay.drawing import Chart
+from forebay.drawing.blocks import Blocks
 from forebay.drawing.tables import preformatted, table
 from forebay.files import whole
 
@@ -72,7 +73,7 @@ class Text:
 class Drawn:
     """A chart, and what there is to see in it."""
 
-    chart: Chart
+    chart: Chart | Blocks
     caption: str = ""
 
     @property

@@ -102,12 +102,20 @@ def _of_views(model: Predictor) -> Predictor:
     return replace(model, views=True) if isinstance(model, Model) else model
 
 
+def how_to_learn(ndim: int, dtypes: tuple[str, ...], smallest: int) -> dict[str, Any]:
+    """Return how a function of arrays of one shape is learned.
+
+    That is for no shape in particular: the model serves chunks of any size, of this array and of larger ones to come.
+    """
+    how: dict[str, Any] = {"ndim": ndim, "dtype": dtypes[0], "smallest": smallest}
+    if len(dtypes) > 1:
+        how["inputs"] = _SameShapeFactory(dtypes)
+    return how
+
+
 def _load_or_learn(func: Callable[..., Any], arrays: tuple[Any, ...], path: Path | None, smallest: int) -> Model:
     dtypes = tuple(np.dtype(array.dtype).name for array in arrays)
-    # For no shape in particular: the model serves chunks of any size, of this array and of larger ones to come.
-    how: dict[str, Any] = {"ndim": arrays[0].ndim, "dtype": dtypes[0], "smallest": smallest}
-    if len(arrays) > 1:
-        how["inputs"] = _SameShapeFactory(dtypes)
+    how = how_to_learn(arrays[0].ndim, dtypes, smallest)
     if path is not None and path.exists():
         return load(path, func, changed="relearn", dtypes=dtypes, **how)
     learned = learn(func, **how)

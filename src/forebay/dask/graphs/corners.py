@@ -2,22 +2,37 @@
 
 import hashlib
 import math
+import platform
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import cloudpickle
 import dask.array as da
 import distributed
+import numpy as np
 
 from forebay.dask.graphs.nodes import TaskGraph, task_graph
 from forebay.dask.graphs.rates import Rates, rates_of, source_bytes
-from forebay.dask.graphs.sampling import TaskSample, sample
+from forebay.dask.graphs.running import TaskSample
+from forebay.dask.graphs.sampling import sample
+from forebay.dask.limits import WorkerLimits
+from forebay.errors import ForebayError, PlanError
+from forebay.footprint.measure.conditions import source_hash
+from forebay.footprint.measure.process import MMAP_THRESHOLD
 
 SMALL, LARGE = 2**16, 2**18
 """elements of a block of each of the two corners; the larger one is cut along one axis only"""
 MOST = 2**21
 """elements of a block of the larger corner where blocks are as many stored chunks long"""
+
+LIBRARIES = ("forebay", "dask", "distributed", "numpy", "scipy", "xarray", "zarr")
+"""whose versions decide with the pipeline what its tasks need"""
+
+LARGE_SHARE = 16
+"""blocks of less than this part of what a thread has are sampled in the worker itself, which is quicker"""
 
 
 @dataclass
@@ -27,6 +42,15 @@ class Pipeline:
     build: Callable[[Any], Any]
     source: Any
     client: distributed.Client
+    limits: WorkerLimits
+    identity: tuple[Callable[..., Any], Any]
+    """what tells pipelines apart, without the arrays: a function, and how it is called"""
+    room: int
+    """bytes that a thread of a worker has, whatever the budget"""
+    whole: frozenset[int] = frozenset()
+    """axes that are never cut: corners have all of them, since functions may need just that length"""
+    stored: tuple[int, ...] | None = None
+    """chunks that an array of Dask was read from, where that is known"""
     rates: dict[tuple[bool, ...], dict[str, Rates]] = field(default_factory=dict)
 
     def graph(self, chunks: Sequence[int]) -> tuple[TaskGraph, Any]:
@@ -51,27 +75,50 @@ class Pipeline:
         small, large = self._lengths()
         for lengths, cut in ((small, pattern), (large, _first(pattern))):
             corner = _corner(self.source, lengths, cut)
-            graph = task_graph(self.build(corner))
-            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client)
+            try:
+                built = self.build(corner)
+            except ForebayError:
+                raise
+            except Exception as error:  # a pipeline may raise anything
+                raise PlanError(
+                    f"the pipeline fails on a corner of {corner.shape} with {type(error).__name__}: {error}. It is "
+                    "called with small corners of the array: where it uses another array of that size, cut that to "
+                    "the same shape, and name the axes that must stay as long as they are in whole="
+                ) from error
+            graph = task_graph(built)
+            samples += sample(graph, source_bytes(graph, self.told(corner)), self.client, apart=self._is_large())
         rates = rates_of(samples)
         self.client.set_metadata(self._place(pattern), {kind: rate.numbers() for kind, rate in rates.items()})
         return rates
 
+    def _is_large(self) -> bool:
+        """Return whether stored chunks or those of a collection, which are as large as they are, may be too much."""
+        stored = stored_chunks(self.source) or ()
+        size = math.prod(stored) * self.source.dtype.itemsize
+        return bool(stored and LARGE_SHARE * size > self.room)
+
     def _place(self, pattern: tuple[bool, ...]) -> list[str]:
         """Return where the scheduler keeps what is known of this pipeline on arrays of this kind, cut in this way."""
-        small, large = self._lengths()
-        content = cloudpickle.dumps((self.build, str(self.source.dtype), small, large, pattern))
+        function, how = self.identity
+        what = source_hash(function), conditions(), self.limits.threads, str(self.source.dtype), self._lengths()
+        content = cloudpickle.dumps((function, how, what, pattern))
         return ["forebay", hashlib.sha256(content).hexdigest()]
 
     def _lengths(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the blocks of both corners: of one stored chunk and of some, since reading needs room of its own."""
-        stored = getattr(self.source, "chunks", None)
+        shape, stored = self.source.shape, getattr(self.source, "chunks", None)
+        all_of = {axis: shape[axis] for axis in self.whole}
         if stored and all(isinstance(length, int) for length in stored):
-            twice = tuple(min(2 * length, extent) for length, extent in zip(stored, self.source.shape, strict=True))
-            if math.prod(stored) < math.prod(twice) <= MOST:
-                return tuple(stored), twice
-        small, large = (round(elements ** (1 / self.source.ndim)) for elements in (SMALL, LARGE))
-        return (small,) * self.source.ndim, (large,) * self.source.ndim
+            once = tuple(all_of.get(axis, length) for axis, length in enumerate(stored))
+            twice = tuple(min(2 * length, extent) for length, extent in zip(once, shape, strict=True))
+            if math.prod(once) < math.prod(twice) <= MOST:
+                return once, twice
+        if math.prod(all_of.values()) > SMALL:
+            all_of = {}
+        free = max(1, self.source.ndim - len(all_of))
+        sides = [max(1, round((size / math.prod(all_of.values())) ** (1 / free))) for size in (SMALL, LARGE)]
+        small, large = (tuple(all_of.get(axis, side) for axis in range(self.source.ndim)) for side in sides)
+        return small, large
 
     def told(self, cut: Any) -> Any:
         """Return the array whose blocks the roots of the graph read, where these tell what roots need."""
@@ -81,6 +128,23 @@ class Pipeline:
 def _first(pattern: Sequence[bool]) -> tuple[bool, ...]:
     """Return the pattern with no more than its first axis cut."""
     return tuple(cut and not any(pattern[:axis]) for axis, cut in enumerate(pattern))
+
+
+def conditions() -> list[str]:
+    """Return what else may change what tasks need: versions, and how workers were told to allocate."""
+    found = [platform.python_version(), str(MMAP_THRESHOLD)]
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found.append(f"{name} {version(name)}")
+    return found
+
+
+def stored_chunks(source: Any) -> tuple[int, ...] | None:
+    """Return the chunks that an array is stored in, or is cut into where it is one of Dask's."""
+    chunks = getattr(source, "chunksize", None) or getattr(source, "chunks", None)
+    if not chunks or not all(isinstance(length, int) for length in chunks):
+        return None
+    return tuple(chunks)
 
 
 def cut_into(source: Any, chunks: Sequence[int]) -> Any:
@@ -116,4 +180,10 @@ def _corner(source: Any, wanted: Sequence[int], pattern: Sequence[bool]) -> Any:
     shape = tuple((2 if cut else 1) * each for cut, each in zip(pattern, lengths, strict=True))
     if isinstance(source, da.Array):
         return source[tuple(map(slice, shape))].rechunk(tuple(lengths))
-    return da.from_array(_Corner(source, shape), chunks=tuple(lengths))
+    if isinstance(source, np.ndarray):
+        source = source[tuple(map(slice, shape))]
+    elif hasattr(source, "corner"):
+        source = source.corner(shape)
+    else:
+        source = _Corner(source, shape)
+    return da.from_array(source, chunks=tuple(lengths))

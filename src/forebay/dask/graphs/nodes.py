@@ -3,12 +3,12 @@
 import math
 import operator
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import dask
-from dask._task_spec import Alias, DataNode, GraphNode, convert_legacy_graph
+from dask._task_spec import Alias, DataNode, GraphNode, Task, convert_legacy_graph
 from dask.core import flatten
 from dask.order import order
 from dask.utils import key_split
@@ -26,6 +26,8 @@ class GraphTask:
     """which block of its layer it is"""
     part: tuple[Any, ...] | None = None
     """of a task that cuts a part out of a block: the slices; none where it hands the block on"""
+    source: int = 0
+    """bytes that it reads of arrays that are no tasks, as far as the slices in it tell"""
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class TaskGraph:
     """the same tasks, as Dask runs them"""
     results: frozenset[int]
     """what leaves the graph, and is held until it does"""
+
+    @property
+    def persisted(self) -> list[Any]:
+        """The keys of what tasks read, and a cluster has already."""
+        return sorted({key for node in self.nodes for key in node.dependencies} - {node.key for node in self.nodes})
 
     @property
     def kinds(self) -> list[str]:
@@ -68,14 +75,44 @@ def _task(graph: Mapping[Any, GraphNode], key: Any, kind: str, places: Mapping[A
         kind = f"{kind} of a source"
     return GraphTask(
         kind,
-        tuple(sorted(places[read] for read in graph[key].dependencies if not isinstance(graph[read], DataNode))),
+        tuple(sorted(places[read] for read in graph[key].dependencies if _is_work(graph, read))),
         tuple(map(round, key[1:])) if isinstance(key, tuple) else (),  # parts have fractions beside their block
         part,
+        _read_of_sources(graph, graph[key]),
     )
 
 
+def _read_of_sources(graph: Mapping[Any, GraphNode], node: GraphNode) -> int:
+    """Count the bytes that a task cuts out of data that the graph carries."""
+    sources = [graph[read].value for read in node.dependencies if isinstance(graph.get(read), DataNode)]
+    itemsize = max((getattr(getattr(source, "dtype", None), "itemsize", 1) for source in sources), default=0)
+    return itemsize * sum(_elements(node)) if sources else 0
+
+
+def _elements(value: Any) -> Iterator[int]:
+    """Yield how many elements slices cut out, of all tuples of slices in a task and in those that it joins."""
+    if isinstance(value, tuple) and value and all(isinstance(each, slice) for each in value):
+        if not any(each.start is None or each.stop is None for each in value):
+            yield math.prod(len(range(each.start, each.stop, each.step or 1)) for each in value)
+    elif isinstance(value, tuple | list):
+        for each in value:
+            yield from _elements(each)
+    elif isinstance(value, dict):
+        for each in value.values():
+            yield from _elements(each)
+    elif isinstance(value, DataNode):
+        yield from _elements(value.value)
+    elif isinstance(value, Task):
+        yield from _elements(value.args)
+
+
 def _is_root(graph: Mapping[Any, GraphNode], key: Any) -> bool:
-    return all(isinstance(graph[read], DataNode) for read in graph[key].dependencies)
+    return not any(_is_work(graph, read) for read in graph[key].dependencies)
+
+
+def _is_work(graph: Mapping[Any, GraphNode], key: Any) -> bool:
+    """Return whether a key is a task to run: neither data that the graph carries, nor what a cluster has persisted."""
+    return key in graph and not isinstance(graph[key], DataNode)
 
 
 def _layer(key: Any) -> str:
@@ -104,6 +141,11 @@ def _part(node: GraphNode) -> tuple[Any, ...] | None:
     index = node.args[1]
     slices = tuple(index) if isinstance(index, tuple | list) else (index,)
     return slices if all(isinstance(each, slice) for each in slices) else None
+
+
+def named(kind: str) -> str:
+    """Return what people call a kind of task: its name, without what tells it from its like."""
+    return kind.partition(" ")[0]
 
 
 def share(part: tuple[Any, ...], shape: tuple[int, ...]) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from forebay.dask.graphs.nodes import TaskGraph, share
-from forebay.dask.graphs.sampling import TaskSample
+from forebay.dask.graphs.running import TaskSample
 from forebay.dask.graphs.simulate import SizedTask
 
 TELLING = 2**17
@@ -91,13 +91,17 @@ def _affine(sizes: Sequence[int], values: Sequence[float]) -> Affine:
 
 
 def source_bytes(graph: TaskGraph, source: Any | None) -> list[int]:
-    """Return what each task reads of a source that is no task: one block of it, of a root.
+    """Return what each task reads of a source that is no task.
 
-    A root that has been joined with what takes axes away does not say which: it is taken for one of the largest.
+    Where no slices tell, it is one block of the source, of a root. A root that has been joined with what takes axes
+    away does not say which: it is taken for one of the largest.
     """
     if source is None:
-        return [0] * len(graph.tasks)
-    return [0 if task.reads else _bytes(_block(source, task.block) or source.chunksize, source) for task in graph.tasks]
+        return [task.source for task in graph.tasks]
+    return [
+        task.source or (0 if task.reads else _bytes(_block(source, task.block) or source.chunksize, source))
+        for task in graph.tasks
+    ]
 
 
 def sized_tasks(graph: TaskGraph, rates: Mapping[str, Rates], source: Any | None) -> list[SizedTask]:

@@ -1,101 +1,59 @@
-"""What tasks of a graph need and take: measured on a worker, one after the other, on inputs of their own making."""
+"""What tasks of a graph need and take, asked of a worker."""
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
+from uuid import uuid4
 
 import cloudpickle
 import distributed
-import numpy as np
 
-from forebay.dask.graphs.nodes import TaskGraph
+from forebay.dask.graphs.apart import run_apart
+from forebay.dask.graphs.nodes import TaskGraph, named
+from forebay.dask.graphs.running import TaskSample, run_pickled
 from forebay.errors import BudgetError
-from forebay.footprint.measure.resident import CLEAR_REFS, peaks_can_be_reset, read_status, trim_heap
+from forebay.units import to_text
+
+PERSISTED_SHARE = 0.25
+"""The part of a worker's memory that persisted inputs may have: it holds them, and tasks are given copies."""
 
 
-@dataclass(frozen=True)
-class TaskSample:
-    """One task that was run."""
+def sample(
+    graph: TaskGraph, given: Sequence[int], client: distributed.Client, *, apart: bool = False
+) -> list[TaskSample]:
+    """Run tasks on a worker, one after the other, and return what each needed.
 
-    kind: str
-    input: int
-    """bytes that it read, of other tasks or of a source"""
-    output: int
-    peak: int
-    """above its inputs, output included"""
-    seconds: float
-    view: bool
-    """whether the output is a part of an input, and keeps all of that alive"""
-
-
-def run_tasks(nodes: Sequence[Any], kinds: Sequence[str], given: Sequence[int]) -> list[TaskSample]:
-    """Run tasks in their order, measuring each.
-
-    Every kind is warmed first, so that nothing is measured that only the first of its kind pays for.
+    Apart from the worker, in a process beside it, tasks may be of any size: one that outgrows the worker ends that.
+    Of what a cluster has persisted tasks are given copies: they may change what they are given.
     """
-    exact = peaks_can_be_reset()
-    left: dict[Any, int] = {}
-    for node in nodes:
-        for key in node.dependencies:
-            left[key] = left.get(key, 0) + 1
-    results: dict[Any, Any] = {}
-    warmed: set[str] = set()
-    samples = []
-    for node, kind, read in zip(nodes, kinds, given, strict=True):
-        inputs: Mapping[Any, Any] = {key: results[key] for key in node.dependencies}
-        if kind not in warmed:
-            node(inputs)
-            warmed.add(kind)
-        if exact:
-            trim_heap()  # what is free in the heap would hide what the task needs
-            CLEAR_REFS.write_text("5")
-        before, begun = read_status("VmRSS") if exact else 0, time.perf_counter()
-        result = node(inputs)
-        seconds = time.perf_counter() - begun
-        peak = max(0, read_status("VmHWM") - before) if exact else 0
-        view = any(_shares(result, value) for value in inputs.values())
-        size = read + sum(map(size_of, inputs.values()))
-        samples.append(TaskSample(kind, size, size_of(result), peak, seconds, view))
-        results[node.key] = result
-        del inputs, result
-        for key in node.dependencies:
-            left[key] -= 1
-            if not left[key]:
-                del results[key]
-    return samples
-
-
-def run_pickled(payload: bytes) -> list[TaskSample]:
-    """Run what was pickled: Dask would take tasks among the arguments of a task for some of its own."""
-    samples = run_tasks(*cloudpickle.loads(payload))
-    trim_heap()
-    return samples
-
-
-def size_of(value: Any) -> int:
-    """Count the bytes of what a task returned."""
-    if hasattr(value, "__array_ufunc__"):  # an array in memory, not one in a file
-        return int(value.nbytes)
-    if isinstance(value, dict):
-        return sum(map(size_of, value.values()))
-    if isinstance(value, list | tuple):
-        return sum(map(size_of, value))
-    return 64
-
-
-def _shares(result: Any, value: Any) -> bool:
-    return isinstance(result, np.ndarray) and isinstance(value, np.ndarray) and np.may_share_memory(result, value)
-
-
-def sample(graph: TaskGraph, given: Sequence[int] | None, client: distributed.Client) -> list[TaskSample]:
-    """Run tasks on a worker, one after the other, and return what each needed."""
-    payload = cloudpickle.dumps((graph.nodes, graph.kinds, given or [0] * len(graph.nodes)))
-    ran = client.submit(run_pickled, payload, pure=False)
+    keys = graph.persisted
+    payload = cloudpickle.dumps((graph.nodes, graph.kinds, list(given), keys))
+    persisted = [distributed.Future(key, client) for key in keys]
+    if persisted:
+        distributed.wait(persisted)  # nobody knows their sizes before
+        _check_inputs(keys, client)
+    run = run_apart if apart else run_pickled
+    ran = client.submit(run, payload, persisted, key=f"forebay-sampling-{uuid4().hex}")
     try:
-        samples: list[TaskSample] = ran.result()
-    except distributed.KilledWorker as killed:
+        samples: list[TaskSample] | str = ran.result()
+    except distributed.KilledWorker:
         raise BudgetError(
-            "a worker was lost to a single task of the graph: cut the array into smaller chunks"
-        ) from killed
+            "workers were ended as they ran a small corner of the array: give them more memory, or store the array in "
+            "smaller chunks. Their output may tell more"
+        ) from None
+    if isinstance(samples, str):
+        raise BudgetError(
+            f"{named(samples)} outgrows a worker, beside what that holds: cut the array into smaller chunks, or give "
+            "workers more memory"
+        )
     return samples
+
+
+def _check_inputs(keys: Sequence[object], client: distributed.Client) -> None:
+    """Refuse to bring more to one worker than it can hold beside copies of it."""
+    size = sum(client.nbytes(keys, summary=False).values())
+    workers = client.scheduler_info(n_workers=-1)["workers"].values()
+    least = min((worker["memory_limit"] for worker in workers if worker["memory_limit"]), default=None)
+    if least is not None and size > PERSISTED_SHARE * least:
+        raise BudgetError(
+            f"the first tasks of each kind read {to_text(size)} that the cluster has persisted, too much to bring to "
+            f"one worker of {to_text(least)}: persist the array in smaller chunks, or ask before you persist it"
+        )

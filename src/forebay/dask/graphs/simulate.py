@@ -53,14 +53,16 @@ class SimulatedRun:
     seconds: float
     task: int
     """one that ran when a worker held the most"""
+    history: tuple[tuple[float, int], ...]
+    """seconds, and the bytes that this worker held from then on"""
 
 
 def simulate(tasks: Sequence[SizedTask], results: frozenset[int], cluster: Cluster) -> SimulatedRun:
     """Run tasks in mind, in the order of their priority; what results are stays held until the end."""
     run = _Run(tasks, results, cluster)
     run.go()
-    most, task = run.highest
-    return SimulatedRun(most, run.now, task)
+    most, task, worker = run.highest
+    return SimulatedRun(most, run.now, task, tuple(run.workers[worker].history))
 
 
 class _Worker:
@@ -74,6 +76,7 @@ class _Worker:
         """of what was sent and has not ended, tasks that read nothing"""
         self.running: set[int] = set()
         self.held: dict[int, int] = {}
+        self.history: list[tuple[float, int]] = []
 
 
 class _Holding:
@@ -122,7 +125,7 @@ class _Run:
             for read in task.reads:
                 self.readers[read].append(place)
         self.roots = [place for place, task in enumerate(tasks) if not task.reads]
-        self.now, self.highest = 0.0, (0, 0)
+        self.now, self.highest = 0.0, (0, 0, 0)
         self.ticket = count()
         self.events: list[tuple[float, int, bool, int, _Worker]] = []
         """when, in which order, whether a task ends or arrives, which, and where"""
@@ -174,8 +177,8 @@ class _Run:
                 self.holding.hold(read, worker, self.tasks[read].output)
         worker.free -= 1
         worker.running.add(place)
-        held = sum(worker.held.values()) + sum(self.tasks[running].peak for running in worker.running)
-        self.highest = max(self.highest, (held, place))
+        held = self._note_held(worker)
+        self.highest = max(self.highest, (held, place, self.workers.index(worker)))
         seconds = task.seconds + self.cluster.overhead + moved / self.cluster.bandwidth
         self._note(self.now + seconds, True, place, worker)
 
@@ -192,6 +195,12 @@ class _Run:
             worker.roots -= 1
             self._send_root(worker, self.now + LATENCY)
         self.holding.end(place)
+        self._note_held(worker)
+
+    def _note_held(self, worker: _Worker) -> int:
+        held = sum(worker.held.values()) + sum(self.tasks[running].peak for running in worker.running)
+        worker.history.append((self.now, held))
+        return held
 
     def _home(self, place: int) -> _Worker:
         """Choose the worker that has most of what a task reads; among equals the one with least to do."""

@@ -11,6 +11,7 @@ from typing import Any
 
 from forebay.drawing import Chart
 from forebay.drawing.bars import bars_chart
+from forebay.drawing.blocks import Blocks
 from forebay.drawing.tables import preformatted
 from forebay.errors import BudgetError
 from forebay.footprint.chunks.ladders import aligned, lengths, nearest, search
@@ -44,6 +45,8 @@ class ChunkPlan:
     reads: float
     """how many chunks a stored one is cut into, on average; 1 where chunks are aligned with it"""
     budget: int
+    shape: Shape
+    """of the whole array"""
 
     def plot(self) -> Chart:
         """Draw what one worker needs at once, part by part, beside the budget."""
@@ -53,7 +56,7 @@ class ChunkPlan:
         return bars_chart(series | {"budget": [0.0, self.budget / UNITS[unit]]}, ("needs", "may take"), "", unit, PARTS)
 
     def _repr_html_(self) -> str:
-        return preformatted(self.explain()) + self.plot().markup
+        return preformatted(self.explain()) + Blocks(self.shape, self.chunks).markup + self.plot().markup
 
     def explain(self) -> str:
         """Return what was chosen and what it needs."""
@@ -176,7 +179,8 @@ def plan_chunks(
             need = problem.worst(chunks)
             if need.total <= problem.budget:
                 tasks = math.prod(map(ceil, extents, chunks))
-                return ChunkPlan(chunks, tasks, need, problem.seconds(chunks), problem.reads(chunks), problem.budget)
+                seconds, reads = problem.seconds(chunks), problem.reads(chunks)
+                return ChunkPlan(chunks, tasks, need, seconds, reads, problem.budget, extents)
     raise BudgetError(_refusal(problem, smallest))
 
 

@@ -7,6 +7,8 @@ library allocated it. Other threads of the process count too.
 import ctypes
 import gc
 import os
+import threading
+from dataclasses import dataclass
 from functools import cache
 from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
@@ -15,6 +17,7 @@ CLEAR_REFS = Path("/proc/self/clear_refs")
 STATUS, STAT = Path("/proc/self/status"), Path("/proc/self/stat")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 FEW_PROCESSORS = 8
+"""Up to which the counts of all are brought to nothing before a run."""
 
 
 @cache
@@ -106,3 +109,49 @@ class ResidentGauge:
             pages[place] = 1
             if _counted() != before:
                 break
+
+
+@dataclass(eq=False)
+class PeakSpan:
+    """A time of which the peak is asked for."""
+
+    before: int
+    """resident bytes as it began"""
+    highest: int
+
+
+class OverlappingPeaks:
+    """Peaks of spans of time, of which one may begin within another.
+
+    To begin one makes the kernel forget what it would have told of the others, so these note it before.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._spans: list[PeakSpan] = []
+
+    def begin(self) -> PeakSpan:
+        """Begin a span."""
+        with self._changing:
+            self._note()
+            CLEAR_REFS.write_text("5")
+            before = read_status("VmRSS")
+            span = PeakSpan(before, before)
+            self._spans.append(span)
+            return span
+
+    def end(self, span: PeakSpan) -> int:
+        """End a span, and return its peak above what there was as it began."""
+        with self._changing:
+            self._note()
+            self._spans.remove(span)
+            return span.highest - span.before
+
+    def _note(self) -> None:
+        highest = read_status("VmHWM") if self._spans else 0
+        for span in self._spans:
+            span.highest = max(span.highest, highest)
+
+
+PEAKS = OverlappingPeaks()
+"""Of this process."""
