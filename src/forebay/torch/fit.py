@@ -72,6 +72,7 @@ def fit(
 
     Examples
     --------
+    >>> import torch
     >>> model = nn.Sequential(*(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True) for _ in range(3)))
     >>> model = fit(model, Budget(device="60kB", host="1MB"))
     >>> for _ in range(2):

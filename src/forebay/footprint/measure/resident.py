@@ -6,16 +6,16 @@ library allocated it. Other threads of the process count too.
 
 import ctypes
 import gc
+import mmap
 import os
 import threading
 from dataclasses import dataclass
 from functools import cache
-from mmap import MAP_ANONYMOUS, MAP_PRIVATE, mmap
 from pathlib import Path
 
 CLEAR_REFS = Path("/proc/self/clear_refs")
 STATUS, STAT = Path("/proc/self/status"), Path("/proc/self/stat")
-PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = mmap.PAGESIZE
 FEW_PROCESSORS = 8
 """Up to which the counts of all are brought to nothing before a run."""
 
@@ -68,7 +68,7 @@ class ResidentGauge:
         self.resolution = self._batch * PAGE
         self._before = 0
         self._counted_before = 0
-        self._touched: list[mmap] = []
+        self._touched: list[mmap.mmap] = []
 
     def start(self) -> None:
         """Forget the peak."""
@@ -102,7 +102,7 @@ class ResidentGauge:
         self._hand_in()
 
     def _hand_in(self) -> None:
-        pages = mmap(-1, 2 * self._batch * PAGE, flags=MAP_PRIVATE | MAP_ANONYMOUS)
+        pages = mmap.mmap(-1, 2 * self._batch * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._touched.append(pages)
         before = _counted()
         for place in range(0, len(pages), PAGE):
