@@ -116,8 +116,8 @@ class TTI(vti.VTI):
         root = np.sqrt(np.maximum(trace**2 - 4 * apart * across * along, 0))
         simple = float((squared * (trace + root) / 2).max())
         unlike = (np.sqrt(1 + 2 * delta) - 1) ** 2
-        # Equal parts for the stresses that are alike and the others, about.
-        f = float((squared * (unlike + apart)).max() / squared.max())
+        # The best number where all is the same and either delta or epsilon - delta is 0, and about that elsewhere.
+        f = float((squared * (np.sqrt(unlike) + apart)).max() / squared.max())
         if f == 0:
             return 2 / math.sqrt(min(simple, across * float(squared.max())))
         trace = (1 + f) + (1 + 1 / f) * (unlike + apart)
