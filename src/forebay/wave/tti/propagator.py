@@ -44,7 +44,7 @@ from forebay.wave.sweeps.waves import SweepKernels
 from forebay.wave.tti.fields import MEMORIES
 from forebay.wave.vti import propagator as vti
 
-EASING = 7.0
+EASING = 14.0
 """How fast axial strains fade at the end of a layer, times its width over the velocity it is made for."""
 ANISOTROPY = 0.3
 """Up to which epsilon and delta the check against dispersion holds."""
