@@ -174,7 +174,7 @@ def test_gradients_are_those_of_the_cpu(kind, there, free_surface):
     expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
     agree(found.data, expected.data, 1e-5)
     for name in kind.names:
-        agree(found.gradient[name], expected.gradient[name], 2e-5)
+        agree(found.gradient[name], expected.gradient[name], kind.slopes)
 
 
 @pytest.mark.slow
@@ -185,7 +185,7 @@ def test_gradients_in_three_dimensions(kind, there):
     expected, found = (gradient(shot, one, budget="64MB", dt=shot.dt / 4) for one in (model, there(model)))
     agree(found.data, expected.data, kind.tolerance)
     for name in kind.names:
-        agree(found.gradient[name], expected.gradient[name], 2e-5)
+        agree(found.gradient[name], expected.gradient[name], kind.slopes)
 
 
 @pytest.mark.gpu
@@ -202,7 +202,7 @@ def test_results_are_of_the_library_and_in_the_memory_of_the_model(kind, library
         assert type(array) is type(medium["velocity"]) and cupy.asarray(array).device.id == 0
     agree(found.clean(), expected.clean(), 1e-4)
     for name in kind.names:
-        agree(slopes[1][name], slopes[0][name], 2e-5)
+        agree(slopes[1][name], slopes[0][name], kind.slopes)
     assert isinstance(simulate(shot, there), np.ndarray)
 
 

@@ -168,14 +168,15 @@ def slopes(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
 def sweep(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     """Compile the third sweep, after which `p_old` and `r_old` are the newer fields; or what a gradient adds up.
 
-    A gradient has its sums in the place of `p_old`, `r_old` and `third`, and the fields of the other wave.
+    A gradient has its sums in the place of `p_old`, `r_old` and `third`, the stress that the step back has led to, and
+    the fields of the other wave.
     """
     c, d, zero = weights_of(radius, dtype), central_of(radius, dtype), dtype.type(0)
 
     @jit(parallel=parallel, lone=True)
     def tiles(
-        p: Any, r: Any, p_old: Any, r_old: Any, third: Any, other_p: Any, other_r: Any, hard: Any, share: Any,
-        excess: Any, normal: Any, u_p: Any, u_q: Any, memory: Any, along: Any, about: Any, where: Any, columns: Any,
+        p: Any, r: Any, p_old: Any, r_old: Any, third: Any, newest: Any, other_p: Any, other_r: Any, hard: Any,
+        share: Any, excess: Any, normal: Any, u_p: Any, u_q: Any, memory: Any, along: Any, about: Any, where: Any, columns: Any,
         a: Any, b: Any, w: Any, count: Any, surface: Any, back: Any, sense: Any, factor: Any
     ) -> None:  # fmt: skip
         wide, rows, last = p.shape[1], about[0, STRIDE], len(about) - 1
@@ -267,16 +268,19 @@ def sweep(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
                 ease = a[0, 1, z] * a[1, 1, y] if last == 2 else a[0, 1, z]
                 for x in range(width):
                     at, wide_part, deep_part = x + radius, beside[x] + bend[x], depth[x] + axial[x]
+                    both = wide_part + share[row, at] * deep_part
+                    eased = ease * a[last, 1, at]
                     if sense:
                         strain = other_p[row, at] / hard[row, at] - share[row, at] * other_r[row, at]
-                        p_old[row, at] += factor * (wide_part * strain)
-                        r_old[row, at] += factor * (wide_part * other_r[row, at] + deep_part * strain)
+                        lag = (newest[row, at] - p[row, at]) / hard[row, at] - both
+                        lag *= (dtype.type(1) - eased) * other_r[row, at]
+                        p_old[row, at] += factor * (wide_part * strain - share[row, at] * lag)
+                        r_old[row, at] += factor * (wide_part * other_r[row, at] + deep_part * strain + lag)
                         axial_stress = share[row, at] * other_p[row, at] + excess[row, at] * other_r[row, at]
                         third[row, at] += factor * (wide_part * other_p[row, at] + deep_part * axial_stress)
                     else:
-                        both = wide_part + share[row, at] * deep_part
                         p_old[row, at] = p[row, at] + p[row, at] - p_old[row, at] + hard[row, at] * both
-                        moved = ease * a[last, 1, at] * (r[row, at] - r_old[row, at])
+                        moved = eased * (r[row, at] - r_old[row, at])
                         r_old[row, at] = r[row, at] + moved + deep_part
             restore(setting)
 
@@ -296,13 +300,13 @@ class TTICpuKernels(SweepCpuKernels):
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
         p, r = state["p_old"], state["r_old"]
-        others = writable(record["p"]), writable(record["r"])
+        others = state["p"], writable(record["p"]), writable(record["r"])
         changed = tuple(sums[name] for name in SUMS)
         self._sweep(propagator, (p, r, *changed, *others), state.get("pml"), factor, back=True, sense=True)
 
     def _step(self, propagator: Any, state: Any, senders: Any, values: Any, back: bool) -> Any:
         (p, p_old, r, r_old), pml = (state[name] for name in FIELDS), state.get("pml")
-        self._sweep(propagator, (p, r, p_old, r_old, r_old, p, r), pml, 0.0, back=back, sense=False)
+        self._sweep(propagator, (p, r, p_old, r_old, r_old, p, p, r), pml, 0.0, back=back, sense=False)
         self.scatter(p_old, senders.points, values, senders.factors)
         return state | {"p": p_old, "p_old": p, "r": r_old, "r_old": r}
 
@@ -314,7 +318,7 @@ class TTICpuKernels(SweepCpuKernels):
             pml = np.zeros(0, self.dtype)
         medium = propagator.stiffness, propagator.share, propagator.excess
         *rows, memory, along = rows_of(layers, pml, *fields, *medium, *self._scratch_of(propagator), count=MEMORIES)
-        (p, r), (hard, share, excess, q, u_p, u_q) = rows[:2], rows[7:]
+        (p, r), (hard, share, excess, q, u_p, u_q) = rows[:2], rows[8:]
         normal = propagator.axis.reshape(layers.ndim, *p.shape)
         about, where, columns, a, b = (tables[name] for name in ("about", "where", "columns", "a", "b"))
         many, weights = p.size >= MANY, np.array([1 / step for step in grid.spacing], self.dtype)
@@ -324,7 +328,7 @@ class TTICpuKernels(SweepCpuKernels):
         second, third = slopes(self.radius, self.dtype, many), sweep(self.radius, self.dtype, many)
         second(p, q, normal, u_p, u_q, *kept, a, b, weights, count, surface, back, remembers)
         how = weights, count, surface, back, sense, self.dtype.type(factor)
-        third(*rows[:7], hard, share, excess, normal, u_p, u_q, *kept, a, b, *how)
+        third(*rows[:8], hard, share, excess, normal, u_p, u_q, *kept, a, b, *how)
 
     def _tables_of(self, propagator: Any) -> dict[str, NDArray[Any]]:
         if not self._prepared:

@@ -30,7 +30,7 @@ class TTIGpuKernels(SweepGpuKernels):
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
         fields = {"p": state["p_old"], "r": state["r_old"], "pml": state.get("pml")}
         changed = dict(zip(("p_old", "r_old", "third"), (sums[name] for name in SUMS), strict=True))
-        others = {"other_p": record["p"], "other_r": record["r"], "factor": factor}
+        others = {"newest": state["p"], "other_p": record["p"], "other_r": record["r"], "factor": factor}
         stream = self.device.stream()
         for name, more in (("stress", {}), ("slope_back", {}), ("sense", changed | others)):
             launch = self._launch(propagator, name)
@@ -68,7 +68,7 @@ class TTIGpuKernels(SweepGpuKernels):
             arguments, _ = self._grid_of(layers, [1 / step for step in propagator.model.grid.spacing])
             medium = {"hard": propagator.stiffness, "share": propagator.share, "excess": propagator.excess}
             arguments |= {"p": None, "r": None, **medium, "normal": propagator.axis, **self._scratch}
-            arguments |= dict.fromkeys(("p_old", "r_old", "third", "other_p", "other_r"))
+            arguments |= dict.fromkeys(("p_old", "r_old", "third", "newest", "other_p", "other_r"))
             columns, rows = layers.ends[-1], max(self._rows - 2 * self.radius, 1)
             tiles = -(-(columns[3] - columns[0]) // along), -(-rows // across)
             parts = self._parts(tiles[0] * tiles[1])

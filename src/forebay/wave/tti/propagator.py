@@ -23,6 +23,9 @@ the axis tilts. There the strain along n fades as it moves, which pressure waves
 
     r_new = r + g (r - r_old) + N q.
 
+To that p takes no part, so the strain across n moves by S (1 - g) (r - r_old) more, with S of VTI waves: gradients know
+of S there.
+
 A step moves 100 bytes a point in float32: a field of axial stresses, and two of slopes, go from sweep to sweep.
 """
 
@@ -95,6 +98,13 @@ class TTI(vti.VTI):
         for number, part in enumerate(parts):
             axis[number] = part
         object.__setattr__(self, "axis", axis)
+
+    def _moving(self, cells: Any) -> Any:
+        kept, stride = 1.0, 1
+        for extent, a in zip(reversed(self.layers.fields), reversed(self.layers.a), strict=True):
+            kept = kept * a[1][cells // stride % extent]
+            stride *= extent
+        return kept
 
     @staticmethod
     def largest_dt(model: TTIModel, order: int) -> float:

@@ -150,11 +150,11 @@ __device__ inline float stretched(const Grid& g, int number, const Point& at, fl
         float w_y, const float *__restrict__ p, const float *__restrict__ r, const float *__restrict__ hard,         \
         const float *__restrict__ share, const float *__restrict__ excess, const float *__restrict__ normal,         \
         float *__restrict__ q, float *__restrict__ u_p, float *__restrict__ u_q, float *__restrict__ p_old,          \
-        float *__restrict__ r_old, float *__restrict__ third, const float *__restrict__ other_p,                     \
-        const float *__restrict__ other_r, float factor, int mirrored, int chunk, int remembers
+        float *__restrict__ r_old, float *__restrict__ third, const float *__restrict__ newest,                      \
+        const float *__restrict__ other_p, const float *__restrict__ other_r, float factor, int mirrored, int chunk, int remembers
 #define PASSED                                                                                                       \
-    table, ab, pml, w_z, w_x, w_y, p, r, hard, share, excess, normal, q, u_p, u_q, p_old, r_old, third, other_p, other_r, \
-        factor, mirrored, chunk, remembers
+    table, ab, pml, w_z, w_x, w_y, p, r, hard, share, excess, normal, q, u_p, u_q, p_old, r_old, third, newest, other_p, \
+        other_r, factor, mirrored, chunk, remembers
 
 // Make axial stresses; on the way back, remember both stresses in layers.
 extern "C" __global__ void stress(ARGUMENTS) {
@@ -278,17 +278,19 @@ __device__ inline void sweep(ARGUMENTS) {
         if (AXES == 3) beside_of(at, Number<LAST>(), m.near_y, beside, depth);
         beside_of(at, Number<1>(), m.near_x, beside, depth);
         const float stiff = __ldg(hard + here), shared = __ldg(share + here);
+        const float pressure = __ldg(p + here), both = fmaf(shared, depth, beside);
+        float ease = g.axes[0].half_a[k] * g.axes[1].half_a[m.i];
+        if (AXES == 3) ease *= g.axes[LAST].half_a[m.j];
         if (SENSE) {
             const float other = other_r[here], stress = other_p[here], across = stress / stiff - shared * other;
+            const float lag = ((newest[here] - pressure) / stiff - both) * ((1 - ease) * other);
             const float vertical = fmaf(shared, stress, __ldg(excess + here) * other);
-            p_old[here] = fmaf(factor, beside * across, p_old[here]);
-            r_old[here] = fmaf(factor, fmaf(beside, other, depth * across), r_old[here]);
+            p_old[here] = fmaf(factor, beside * across - shared * lag, p_old[here]);
+            r_old[here] = fmaf(factor, fmaf(beside, other, depth * across) + lag, r_old[here]);
             third[here] = fmaf(factor, fmaf(beside, stress, depth * vertical), third[here]);
         } else {
-            const float pressure = __ldg(p + here), strain = __ldg(r + here);
-            float ease = g.axes[0].half_a[k] * g.axes[1].half_a[m.i];
-            if (AXES == 3) ease *= g.axes[LAST].half_a[m.j];
-            p_old[here] = fmaf(stiff, fmaf(shared, depth, beside), pressure + pressure - p_old[here]);
+            const float strain = __ldg(r + here);
+            p_old[here] = fmaf(stiff, both, pressure + pressure - p_old[here]);
             r_old[here] = fmaf(ease, strain - r_old[here], strain) + depth;
         }
     }

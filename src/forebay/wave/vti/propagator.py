@@ -173,9 +173,14 @@ class VTI(SweepWaves):
         p, down, hard, share = (
             values.reshape(-1)[points.touched] for values in (record["p"], record["r"], self.stiffness, self.share)
         )
-        self.kernels.scatter(sums["horizontal"], points, sent, every * (p / hard - share * down))
-        self.kernels.scatter(sums["mixed"], points, sent, every * down)
+        moved = self._moving(points.touched) * down
+        self.kernels.scatter(sums["horizontal"], points, sent, every * (p / hard - share * moved))
+        self.kernels.scatter(sums["mixed"], points, sent, every * moved)
         self.kernels.scatter(sums["stiffness"], points, sent, every * p)
+
+    def _moving(self, cells: Any) -> Any:
+        """Return how much of its motion an axial strain keeps from step to step at cells."""
+        return 1.0
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, Any]:
         """Return the derivatives with respect to "velocity", "epsilon" and "delta", whatever the parameter."""
