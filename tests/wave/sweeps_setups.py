@@ -56,7 +56,7 @@ KINDS = (
     Kind("VTI", VTI, vti, VTIGpuKernels, vti_setups.random_shale, vti_setups.smooth_shale, vti_setups.transpose,
          vti_setups.NAMES, ("p", "r"), 5e-6, "500kB"),
     Kind("TTI", TTI, tti, TTIGpuKernels, tti_setups.random_tilted, tti_setups.smooth_tilted, tti_setups.transpose,
-         tti_setups.NAMES, ("p", "r"), 5e-6, "600kB", 1e-4, ("stress", "slope", "advance", "points"), TTI_SOURCES),
+         tti_setups.NAMES, ("p", "r"), 5e-6, "600kB", 5e-4, ("stress", "slope", "advance", "points"), TTI_SOURCES),
 )  # fmt: skip
 
 

@@ -5,11 +5,13 @@ import pytest
 from tests.wave.density_setups import random_fluid
 from tests.wave.elastic_setups import mixed_shot, random_rock
 from tests.wave.setups import random_model, random_positions, random_shot
+from tests.wave.tti_setups import random_tilted
 from tests.wave.vti_setups import random_shale
 
 from forebay.wave import AcousticModel, Grid, Shot, WaveError, jacobian, modelling, ricker
 
-MODELS = {"acoustic": random_model, "variable density": random_fluid, "VTI": random_shale, "elastic": random_rock}
+MODELS = {"acoustic": random_model, "variable density": random_fluid, "VTI": random_shale, "TTI": random_tilted}
+MODELS |= {"elastic": random_rock}
 
 
 @pytest.mark.parametrize("free_surface", [False, pytest.param(True, marks=pytest.mark.slow)])

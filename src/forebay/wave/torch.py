@@ -11,15 +11,19 @@ from forebay import engine
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
+from forebay.wave.earth.tilted import ANGLES, TTIModel
 from forebay.wave.gradient import Sensitivity
 from forebay.wave.imaging import check_every
-from forebay.wave.inversion.unknowns import names_of
+from forebay.wave.inversion.unknowns import names_of, told_by
 from forebay.wave.loop import prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.shot import Shot
 
-MODELS = {frozenset(names_of(kind)): kind for kind in (AcousticModel, DensityModel, VTIModel, ElasticModel)}
+MODELS: dict[frozenset[str], Any] = {
+    frozenset(names_of(kind)): kind for kind in (AcousticModel, DensityModel, VTIModel, ElasticModel)
+}
+MODELS |= {frozenset((*names_of(TTIModel), *ANGLES[:count])): TTIModel for count in (1, 2)}
 """The types of models by the names of their arrays."""
 
 
@@ -45,7 +49,8 @@ def propagate(
     velocity
         Metres per second, a tensor of the grid's shape, on the CPU or a GPU. For other waves than those of an
         `AcousticModel` such tensors by name: "velocity" and "density" of a `DensityModel`, "velocity", "epsilon" and
-        "delta" of a `VTIModel`, "vp", "vs" and "rho" of an `ElasticModel`. Each may have a gradient or not.
+        "delta" of a `VTIModel`, these with "tilt", and "azimuth" in 3-D, of a `TTIModel`, "vp", "vs" and "rho" of an
+        `ElasticModel`. Each may have a gradient or not, but for angles, which have none.
     grid, max_vel
         As for the model. With `max_vel` layers do not depend on the velocities, and time steps not on them either where
         densities are even; where they vary, give `dt` for steps that stay the same.
@@ -69,8 +74,10 @@ def propagate(
     check_every(every)
     tensors = dict(velocity) if isinstance(velocity, Mapping) else {"velocity": velocity}
     if frozenset(tensors) not in MODELS:
-        known = "; ".join(", ".join(names_of(kind)) for kind in MODELS.values())
+        known = "; ".join(", ".join(name for name in told_by(kind) if name in names) for names, kind in MODELS.items())
         raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
+    if turned := [name for name in ANGLES if name in tensors and tensors[name].requires_grad]:
+        raise WaveError(f"{turned[0]} requires a gradient, and angles have none: give {turned[0]}.detach()")
     stepping = {"dt": dt, "order": order, "dtype": dtype}
     if not (any(tensor.requires_grad for tensor in tensors.values()) and torch.is_grad_enabled()):
         return _beside(simulate(shot, _model(tensors, grid, max_vel), **stepping), next(iter(tensors.values())))
@@ -125,7 +132,8 @@ def _model(tensors: Mapping[str, Tensor], grid: Grid, max_vel: float | None) -> 
     """Return a model of the values that tensors have now."""
     values = {name: tensor.detach() for name, tensor in tensors.items()}
     arrays = {name: own if own.is_cuda else own.numpy() for name, own in values.items()}
-    return MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)
+    model: EarthModel = MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)
+    return model
 
 
 def _beside(data: Any, velocity: Tensor) -> Tensor:

@@ -365,18 +365,19 @@ def test_runs_that_are_killed_leave_the_same_bits(tmp_path, inverted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["density", "vti"])
+@pytest.mark.parametrize("kind", ["density", "vti", "tti"])
 def test_all_arrays_of_other_models_are_found_as_invert_does(kind, tmp_path):
-    for name, value in {"e.npy": 0.1, "d.npy": 0.05}.items():
+    for name, value in {"e.npy": 0.1, "d.npy": 0.05, "t.npy": 0.5}.items():
         np.save(tmp_path / name, value * np.linspace(0, 1, 24)[:, None] + np.zeros((24, 48)))
-    files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind == "vti" else ""
+    files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind != "density" else ""
+    files += '\ntilt = "t.npy"' if kind == "tti" else ""
     search = "iterations = 1\nbounds = [1400.0, 3500.0]\nprecondition = false"
     survey = run_inversion(job_in(tmp_path, search, physics=f'kind = "{kind}"\nabsorb = 8\n{files}'))
     workspace = Workspace(survey.workspace.root)
     start = medium_of(workspace.described.job, workspace.fields("model"), workspace.described.grid)
     options = {"iterations": 1, "bounds": (1400.0, 3500.0), "precondition": False, "budget": "8MB"}
     found = invert(shots_of(workspace), start, dt=workspace.described.step, progress=False, **options)
-    assert list(found.misfits) == survey.misfits[0] and len(survey.model) == (3 if kind == "vti" else 2)
+    assert list(found.misfits) == survey.misfits[0] and len(survey.model) == (2 if kind == "density" else 3)
     assert all(np.array_equal(getattr(found.model, name), values) for name, values in survey.model.items())
 
 

@@ -43,7 +43,7 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"physics": "order = 7"}, r"physics\.order: expected an even number of at least 2, not 7"),
         (
             {"physics": 'kind = "magnetic"'},
-            r"physics\.kind: expected 'acoustic', 'density', 'vti' or 'elastic', not 'magnetic'",
+            r"physics\.kind: expected 'acoustic', 'density', 'vti', 'tti' or 'elastic', not 'magnetic'",
         ),
         ({"wavelet": None}, r"wavelet: expected a table of this name"),
         ({"wavelet": ""}, r"wavelet: expected either frequency, in Hz, or file"),
@@ -70,7 +70,9 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"physics": 'sends = "force z"'}, r"physics: expected kind = 'elastic' beside sends"),
         ({"physics": 'vs = "vs.npy"'}, r"physics: expected kind = 'elastic' beside vs"),
         ({"physics": 'density = "d.npy"'}, r"physics: expected kind = 'density' or 'elastic' beside density"),
-        ({"physics": 'kind = "density"\ndelta = "d.npy"'}, r"physics: expected kind = 'vti' beside delta"),
+        ({"physics": 'kind = "density"\ndelta = "d.npy"'}, r"physics: expected kind = 'vti' or 'tti' beside delta"),
+        ({"physics": 'kind = "vti"\nepsilon = "e.npy"\ndelta = "d.npy"\ntilt = "t.npy"'}, r"kind = 'tti' beside tilt"),
+        ({"physics": 'kind = "tti"\nepsilon = "e.npy"\ndelta = "d.npy"'}, r"the files epsilon, delta and tilt beside"),
         ({"physics": 'kind = "vti"\nhears = "velocity z"'}, r"physics: expected kind = 'elastic' beside hears"),
         ({"physics": 'kind = "vti"\nepsilon = "e.npy"'}, r"physics: expected the files epsilon and delta beside kind"),
         (

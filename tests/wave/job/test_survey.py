@@ -496,10 +496,10 @@ def test_shots_of_other_kinds_are_jobs_too_and_find_the_strongest_layer(tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["density", "vti"])
+@pytest.mark.parametrize("kind", ["density", "vti", "tti"])
 def test_jobs_of_other_kinds_go_on_in_their_directory_and_in_no_others(tmp_path, kind):
-    names = {"density": ["density"], "vti": ["epsilon", "delta"]}[kind]
-    for name, value in {"density": 2000.0, "epsilon": 0.1, "delta": 0.05}.items():
+    names = {"density": ["density"], "vti": ["epsilon", "delta"], "tti": ["tilt", "epsilon", "delta"]}[kind]
+    for name, value in {"density": 2000.0, "epsilon": 0.1, "delta": 0.05, "tilt": 0.4}.items():
         np.save(tmp_path / f"{name}.npy", np.full((60, 120), value))
     physics = "\n".join([f'kind = "{kind}"', *(f'{name} = "{name}.npy"' for name in names)])
     text = AMPLE.replace("absorb = 20", f"absorb = 20\n{physics}").replace(f"shots = {SHOTS}", "shots = 2")

@@ -230,8 +230,9 @@ def test_the_source_compiles(kind, number, radius):
     if number == len(kind.sources):
         pytest.skip("waves of this kind have fewer sources")
     source, axes, names = kind.sources[number]
-    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2, "BLOCKS": 1}
-    defines = {"RADIUS": radius, "BLOCK_Y": 16 if axes == 3 else 1} | (of_sweep if source == "sweep.cu" else of_volume)
+    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2}
+    defines = {"RADIUS": radius, "BLOCKS": 1, "BLOCK_Y": 16 if axes == 3 else 1}
+    defines |= of_sweep if source == "sweep.cu" else of_volume
     try:
         code = compile_only(kind.kernels.folder / source, "sm_90", fmad=False, defines=defines)
     except DeviceError as error:

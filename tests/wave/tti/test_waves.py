@@ -56,32 +56,40 @@ def test_an_axis_that_does_not_tilt_gives_vti_waves():
         assert relative(simulate(shot, tilted(shale, tilt), dtype=np.float64), expected) < 1e-3
 
 
-@pytest.mark.parametrize("axes", [2, pytest.param(3, marks=pytest.mark.slow)])
-def test_turned_rock_and_shots_give_the_data_of_vti_waves(axes):
-    """Around the source, in the same rock everywhere: the source is in elliptical rock, so that it sends no shear waves."""
-    points, dt = (131 if axes == 2 else 81), 0.001
-    grid, angle = Grid((points,) * axes, 10.0), np.radians(35.0)
-    apart = np.indices(grid.shape) - points // 2
-    near = np.exp(-((sum(place**2 for place in apart) / 3.0**2) ** 2))
+def test_turned_rock_and_shots_give_the_data_of_vti_waves():
+    """Around a source in the same rock everywhere but for itself: that is elliptical, and sends no shear waves."""
+    grid, angle, dt, middle = Grid((131, 131), 10.0), np.radians(35.0), 0.001, np.array([650.0, 650.0])
+    near = np.exp(-((sum((place - 65) ** 2 for place in np.indices(grid.shape)) / 3.0**2) ** 2))
     arrays = [np.full(grid.shape, SPEED), EPSILON + (DELTA - EPSILON) * near, np.full(grid.shape, DELTA)]
-    middle = np.full(axes, 10.0 * (points // 2))
     around = np.radians(np.arange(0, 360, 30))
-    sides = (np.cos(around), *[np.zeros(12)] * (axes - 2), np.sin(around))
-    reach = 320.0 if axes == 2 else 220.0
-    straight = np.stack(sides, axis=1) * reach
-    turned = straight.copy()
-    turned[:, 0] = np.cos(angle) * straight[:, 0] - np.sin(angle) * straight[:, -1]
-    leaning = np.sin(angle) * straight[:, 0] + np.cos(angle) * straight[:, -1]
-    azimuth = np.radians(50.0) if axes == 3 else None
-    turned[:, -1] = leaning if axes == 2 else leaning * np.cos(azimuth)
-    if axes == 3:
-        turned[:, 1] = leaning * np.sin(azimuth)
-    shale = VTIModel(*arrays, grid)
+    shale, wavelet = VTIModel(*arrays, grid), ricker(11.0, dt, 320)
     found, expected = (
-        simulate(Shot(middle, middle + places, ricker(11.0, dt, 320), dt), model, dtype=np.float64)
-        for places, model in ((turned, tilted(shale, angle, azimuth)), (straight, shale))
+        simulate(Shot(middle, middle + 320.0 * np.array(sides).T, wavelet, dt), model, dtype=np.float64)
+        for model, sides in (
+            (tilted(shale, angle), (np.cos(around + angle), np.sin(around + angle))),
+            (shale, (np.cos(around), np.sin(around))),
+        )
     )
-    assert relative(found, expected) < 0.01
+    assert relative(found, expected) < 3e-3
+
+
+@pytest.mark.parametrize(("axis", "azimuth"), [(2, 0.0), (1, np.pi / 2)])
+def test_an_axis_that_lies_is_one_that_stands_with_axes_swapped(axis, azimuth):
+    standing = tilted(random_shale((13, 15, 14)), 0.0, 0.0)
+    grid = standing.grid
+    order = [0, 1, 2]
+    order[0], order[axis] = order[axis], order[0]
+    shape, spacing, origin = (tuple(np.array(own)[order]) for own in (grid.shape, grid.spacing, grid.origin))
+    swapped = Grid(shape, spacing, origin, absorb=grid.absorb)
+    arrays = [np.ascontiguousarray(values.transpose(order)) for values in standing.arrays]
+    lying = tilted(VTIModel(*arrays, swapped), np.pi / 2, azimuth)
+    dt = 0.9 * largest_dt(standing)
+    places, wavelet = random_positions(grid, 4), ricker(8.0, dt, int(0.3 / dt))
+    found, expected = (
+        simulate(Shot(at[:1], at[1:], wavelet, dt), model, dt=dt, dtype=np.float64)
+        for at, model in ((places[:, order], lying), (places, standing))
+    )
+    assert relative(found, expected) < 1e-11
 
 
 @pytest.mark.parametrize("shape", [(21, 24), pytest.param((12, 11, 13), marks=pytest.mark.slow)], ids=["2-D", "3-D"])
@@ -267,7 +275,7 @@ def test_what_is_no_such_rock_is_refused():
     deep = random_shale((6, 7, 8))
     with pytest.raises(WaveError, match="azimuth=NoneType: an axis needs one in three dimensions"):
         TTIModel(*deep.arrays, deep.grid, tilt=np.zeros((6, 7, 8)))
-    with pytest.raises(WaveError, match="epsilon is up to 0.1 below delta"):
+    with pytest.raises(WaveError, match=r"epsilon is up to 0\.1 below delta"):
         TTIModel(tilt + 2000.0, tilt, tilt + 0.1, shale.grid, tilt=tilt)
 
 

@@ -11,6 +11,9 @@ from forebay.errors import WaveError
 from forebay.wave.earth.arrays import computable, extremes
 from forebay.wave.earth.model import VTIModel
 
+ANGLES = ("tilt", "azimuth")
+"""Names of the arrays that tell where an axis points."""
+
 
 @dataclass(frozen=True, eq=False)
 class TTIModel(VTIModel):
@@ -40,7 +43,7 @@ class TTIModel(VTIModel):
         if (self.azimuth is None) != (self.grid.ndim == 2):
             told = "needs one in three" if self.azimuth is None else "has none in two: leave it out"
             raise WaveError(f"azimuth={type(self.azimuth).__name__}: an axis {told} dimensions")
-        for name, values, most in zip(("tilt", "azimuth"), self.angles, (math.pi, 2 * math.pi), strict=False):
+        for name, values, most in zip(ANGLES, self.angles, (math.pi, 2 * math.pi), strict=False):
             if tuple(values.shape) != self.grid.shape:
                 raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
             low, high = extremes(values)

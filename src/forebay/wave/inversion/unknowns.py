@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import beside, on_host
+from forebay.wave.earth.tilted import ANGLES
 from forebay.wave.inversion.light import balance
 
 FIRST = 0.02
@@ -25,7 +26,6 @@ DENSITIES = ("rho", "density")
 """Names of arrays that make no wave too short for a grid."""
 ANISOTROPIES = ("epsilon", "delta")
 """Names of arrays that are ratios of any sign, 0 where there is nothing to tell."""
-
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -135,8 +135,19 @@ class Unknowns:
 
 
 def names_of(model: Any) -> list[str]:
-    """Return the names of a model's arrays."""
+    """Return the names of a model's arrays that derivatives are taken of: the axis of a `TTIModel` is known."""
+    return [name for name in told_by(model) if name not in ANGLES]
+
+
+def told_by(model: Any) -> list[str]:
+    """Return the names of all arrays that a model, or one of its kind, may be told by."""
     return [each.name for each in fields(model) if each.name not in ("grid", "max_vel")]
+
+
+def angles_of(model: Any) -> dict[str, NDArray[Any]]:
+    """Return the angles of a model's axis, if it has one, on the host."""
+    told = {name: getattr(model, name) for name in told_by(model) if name in ANGLES}
+    return {name: on_host(values) for name, values in told.items() if values is not None}
 
 
 def arrays_of(model: Any) -> Arrays:

@@ -194,14 +194,15 @@ class WaveletTable(Table):
         return self
 
 
-KEYS = {"density": ("density",), "vti": ("epsilon", "delta"), "elastic": ("vs", "density", "sends", "hears")}
+KEYS = {"density": ("density",), "vti": ("epsilon", "delta"), "tti": ("epsilon", "delta", "tilt", "azimuth"),
+        "elastic": ("vs", "density", "sends", "hears")}  # fmt: skip
 """What kinds of waves may be told beside what all may be."""
 
 
 class PhysicsTable(Table):
     """How waves are computed."""
 
-    kind: Literal["acoustic", "density", "vti", "elastic"] = "acoustic"
+    kind: Literal["acoustic", "density", "vti", "tti", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
     absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
     """points of each absorbing layer; unless told 20"""
@@ -215,20 +216,24 @@ class PhysicsTable(Table):
     density: Path | None = None
     """elastic, density: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
     epsilon: Path | None = None
-    """vti: of Thomsen's parameters, as `delta`, nowhere below it"""
+    """vti, tti: of Thomsen's parameters, as `delta`, nowhere below it"""
     delta: Path | None = None
+    tilt: Path | None = None
+    """tti: of the symmetry axis from depth, in radians, as `azimuth`, which belongs to three dimensions"""
+    azimuth: Path | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> "PhysicsTable":
         usual = {"sends": "explosion", "hears": "pressure"}
-        told = self._set("vs", "density", "epsilon", "delta")
+        told = self._set("vs", "density", "epsilon", "delta", "tilt", "azimuth")
         told += [key for key in usual if getattr(self, key) != usual[key]]
         for key in told:
             known = [kind for kind, keys in KEYS.items() if key in keys]
             if self.kind not in known:
                 raise ValueError(f"kind = {' or '.join(map(repr, known))} beside {key}")
-        if self.kind == "vti" and (self.epsilon is None or self.delta is None):
-            raise ValueError("the files epsilon and delta beside kind = 'vti'")
+        needed = {"vti": ("epsilon", "delta"), "tti": ("epsilon", "delta", "tilt")}.get(self.kind, ())
+        if any(getattr(self, key) is None for key in needed):
+            raise ValueError(f"the files {', '.join(needed[:-1])} and {needed[-1]} beside kind = {self.kind!r}")
         return self
 
 

@@ -1,9 +1,10 @@
 """The loops of TTI waves for NumPy arrays: the twins of the GPU's kernels.
 
-Fields are rows, and what layers remember is rows as well, as in `sweeps.cpu`: four of each axis. A step is three sweeps
-over all rows, each of which writes what the next one reads beside a point: axial stresses; slopes of both stresses along
-the symmetry axis; and what the fluxes along it change. Above a free surface stresses are those below with their sign
-changed, and fluxes along depth are those below.
+Fields are rows, and what layers remember is rows as well, as in `sweeps.cpu`. A step is three sweeps, each of which
+writes what the next one reads beside a point: axial stresses; slopes of both stresses along the symmetry axis; and what
+the fluxes along it change. Above a free surface stresses are those below with their sign changed, and fluxes along
+depth are those below. Of each point and axis layers remember slopes, or on the way back fluxes, of both stresses, then
+what is done to both strains, or on the way back both stresses.
 """
 
 from functools import cache
@@ -28,7 +29,7 @@ from forebay.wave.sweeps.cpu import (
     rows_of,
     tables_of,
 )
-from forebay.wave.tti.fields import FIELDS, MEMORIES, SUMS
+from forebay.wave.vti.fields import FIELDS, SUMS
 
 
 @cache
@@ -176,8 +177,8 @@ def sweep(radius: int, dtype: np.dtype[Any], parallel: bool) -> Any:
     @jit(parallel=parallel, lone=True)
     def tiles(
         p: Any, r: Any, p_old: Any, r_old: Any, third: Any, newest: Any, other_p: Any, other_r: Any, hard: Any,
-        share: Any, excess: Any, normal: Any, u_p: Any, u_q: Any, memory: Any, along: Any, about: Any, where: Any, columns: Any,
-        a: Any, b: Any, w: Any, count: Any, surface: Any, back: Any, sense: Any, factor: Any
+        share: Any, excess: Any, normal: Any, u_p: Any, u_q: Any, memory: Any, along: Any, about: Any, where: Any,
+        columns: Any, a: Any, b: Any, w: Any, count: Any, surface: Any, back: Any, sense: Any, factor: Any
     ) -> None:  # fmt: skip
         wide, rows, last = p.shape[1], about[0, STRIDE], len(about) - 1
         first, width = radius if last == 2 else 0, wide - 2 * radius
@@ -316,8 +317,8 @@ class TTICpuKernels(SweepCpuKernels):
         layers, grid, tables = propagator.layers, propagator.model.grid, self._tables_of(propagator)
         if pml is None:
             pml = np.zeros(0, self.dtype)
-        medium = propagator.stiffness, propagator.share, propagator.excess
-        *rows, memory, along = rows_of(layers, pml, *fields, *medium, *self._scratch_of(propagator), count=MEMORIES)
+        arrays = *fields, propagator.stiffness, propagator.share, propagator.excess, *self._scratch_of(propagator)
+        *rows, memory, along = rows_of(layers, pml, *arrays, count=propagator.memories)
         (p, r), (hard, share, excess, q, u_p, u_q) = rows[:2], rows[8:]
         normal = propagator.axis.reshape(layers.ndim, *p.shape)
         about, where, columns, a, b = (tables[name] for name in ("about", "where", "columns", "a", "b"))
@@ -332,7 +333,7 @@ class TTICpuKernels(SweepCpuKernels):
 
     def _tables_of(self, propagator: Any) -> dict[str, NDArray[Any]]:
         if not self._prepared:
-            self._prepared = tables_of(propagator.layers, self.dtype, MEMORIES)
+            self._prepared = tables_of(propagator.layers, self.dtype, propagator.memories)
         return self._prepared
 
     def _scratch_of(self, propagator: Any) -> tuple[NDArray[Any], ...]:

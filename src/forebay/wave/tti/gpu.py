@@ -11,13 +11,13 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.variant import Variant
 from forebay.wave.sweeps.gpu import SweepGpuKernels
-from forebay.wave.tti.fields import MEMORIES, SUMS
+from forebay.wave.vti.fields import SUMS
 
 
 class TTIGpuKernels(SweepGpuKernels):
     """The kernels for one grid and one order, in float32."""
 
-    folder, newest, reflected, memories, outer = Path(__file__).parent, ("p", "r"), False, MEMORIES, 0
+    folder, outer = Path(__file__).parent, 0
 
     def __init__(
         self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
@@ -65,16 +65,18 @@ class TTIGpuKernels(SweepGpuKernels):
             if not self._scratch:  # it is 0 around what is computed
                 self._scratch = {key: self.zeros(propagator.stiffness.shape) for key in ("q", "u_p", "u_q")}
             layers, (along, across) = propagator.layers, self.variant.block
-            arguments, _ = self._grid_of(layers, [1 / step for step in propagator.model.grid.spacing])
+            weights = [1 / step for step in propagator.model.grid.spacing]
+            arguments, _ = self._grid_of(layers, weights, propagator.memories)
             medium = {"hard": propagator.stiffness, "share": propagator.share, "excess": propagator.excess}
             arguments |= {"p": None, "r": None, **medium, "normal": propagator.axis, **self._scratch}
             arguments |= dict.fromkeys(("p_old", "r_old", "third", "newest", "other_p", "other_r"))
-            columns, rows = layers.ends[-1], max(self._rows - 2 * self.radius, 1)
-            tiles = -(-(columns[3] - columns[0]) // along), -(-rows // across)
+            (first, _, _, last), rows = layers.ends[-1], max(self._rows - 2 * self.radius, 1)
+            tiles = -(-(last - first) // along), -(-rows // across)
             parts = self._parts(tiles[0] * tiles[1])
-            chunk = -(-(self._planes - 2 * self.radius) // parts)
-            arguments |= {"factor": 0.0, "mirrored": self._mirrored, "chunk": chunk, "remembers": 0}
-            defines = {"RADIUS": self.radius, "AXES": self._axes, "BLOCK_X": along, "BLOCK_Y": across}
+            arguments |= {"factor": 0.0, "mirrored": self._mirrored}
+            arguments |= {"chunk": -(-(self._planes - 2 * self.radius) // parts), "remembers": 0}
+            defines = {"RADIUS": self.radius, "AXES": self._axes, "BLOCKS": self.variant.blocks}
+            defines |= {"BLOCK_X": along, "BLOCK_Y": across}
             kernel = self.device.kernel(self.folder / "sweep.cu", name, defines)
             self._prepared[name] = Launch(self.device, kernel, (*tiles, parts), self.variant.block, arguments)
         return self._prepared[name]

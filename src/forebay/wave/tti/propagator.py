@@ -37,6 +37,7 @@ import numpy as np
 
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.model import VTIModel
 from forebay.wave.earth.stability import check_dt, resolving
 from forebay.wave.earth.tilted import TTIModel
 from forebay.wave.elastic.layers import Layers
@@ -44,7 +45,6 @@ from forebay.wave.kernels.rows import Rows
 from forebay.wave.kernels.stencil import central_derivative, second_derivative, symbol
 from forebay.wave.physics import register
 from forebay.wave.sweeps.waves import SweepKernels
-from forebay.wave.tti.fields import MEMORIES
 from forebay.wave.vti import propagator as vti
 
 EASING = 14.0
@@ -84,7 +84,7 @@ class TTI(vti.VTI):
     model: TTIModel
     axis: Any = field(init=False, repr=False)
     """n on the grid of the fields, its parts one after the other"""
-    memories: ClassVar[int] = MEMORIES
+    memories: ClassVar[int] = 4
     medium: ClassVar[str] = "a TTI model"
     layers_of = staticmethod(layers_of)
 
@@ -107,16 +107,17 @@ class TTI(vti.VTI):
         return kept
 
     @staticmethod
-    def largest_dt(model: TTIModel, order: int) -> float:
+    def largest_dt(model: VTIModel, order: int) -> float:
         """Return a stable time step; with `max_vel` one for all models whose waves are not faster.
 
         With B B^T = K C at a point, no eigenvalue of a step is above the largest one at any point of any of these:
 
         - B^T (l, 0; 0, c) B, with l and c the largest eigenvalues of -L and -sum_i D_i D_i;
-        - l B^T (q q^T (1 + f) + (p - q) (p - q)^T (1 + 1 / f)) B, for any number f: stresses that are alike are taken up
-          as by L, and the rest goes through H alone.
+        - l B^T (q q^T (1 + f) + (p - q) (p - q)^T (1 + 1 / f)) B, for any number f: stresses that are alike are taken
+          up as by L, and the rest goes through H alone.
         """
-        steepest, central = -float(symbol(second_derivative(order), math.pi)), _steepest(order) ** 2
+        steepest = -float(symbol(second_derivative(order), math.pi))
+        central = float(central_symbol(order, np.linspace(0, math.pi, 10_001)).max()) ** 2 * (1 + 1e-6)
         across, along = (sum(most / step**2 for step in model.grid.spacing) for most in (steepest, central))
         if model.max_vel is not None:
             return 2 / (model.fastest * math.sqrt(across + along))
@@ -141,21 +142,18 @@ class TTI(vti.VTI):
         In elliptical rock squared velocities are those of L and, by 2 epsilon of them, those that D takes from it. No
         wave is worse: along n, with delta in the place of epsilon, the difference of both goes the other way.
         """
-        second, first = second_derivative(order), central_derivative(order)
 
         def wavenumber(angles: Any) -> Any:
-            central = 2 * np.sin(np.multiply.outer(angles, np.arange(1, len(second)))) @ first
-            bent = -symbol(second, angles)
-            return np.sqrt(np.maximum(bent + 2 * ANISOTROPY * (bent - central**2), 0))
+            bent = -symbol(second_derivative(order), angles)
+            return np.sqrt(np.maximum(bent + 2 * ANISOTROPY * (bent - central_symbol(order, angles) ** 2), 0))
 
         return resolving(wavenumber)
 
 
-def _steepest(order: int) -> float:
-    """Return the largest value of what a central derivative multiplies a plane wave by, over i."""
+def central_symbol(order: int, angle: Any) -> Any:
+    """Return what a central derivative multiplies a plane wave by, over i, for radians from one point to the next."""
     first = central_derivative(order)
-    angles = np.linspace(0, math.pi, 10_001)
-    return float((2 * np.sin(np.multiply.outer(angles, np.arange(1, len(first) + 1))) @ first).max()) * (1 + 1e-6)
+    return 2 * np.sin(np.multiply.outer(angle, np.arange(1, len(first) + 1))) @ first
 
 
 def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any]) -> SweepKernels:

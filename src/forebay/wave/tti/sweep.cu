@@ -5,7 +5,7 @@
 // anybody ask what those remember.
 //
 // AXES and RADIUS, of the stencil, are defined from outside, and so are BLOCK_X and BLOCK_Y: threads of a thread block
-// along rows, and across them in three dimensions.
+// along rows, and across them in three dimensions, and BLOCKS, thread blocks that a multiprocessor shall have room for.
 
 #include "../acoustic/words.cuh"
 #include "../sweeps/axes.cuh"
@@ -40,19 +40,13 @@ struct Point {
     }
 };
 
-// Tell how many values an axis remembers of a kind.
-template <int AXIS>
-__device__ inline i64 size_of(const Grid& g) {
-    const int count = g.axes[AXIS].count();
-    return static_cast<i64>(AXIS == 0 ? count : g.planes) * (AXIS == 2 ? count : g.rows) * (AXIS == 1 ? count : g.pitch);
-}
-
 // Give what an axis remembers of a stress, or of its strain: slopes or fluxes first, then what is done to strains, or
 // stresses.
 template <int AXIS>
 __device__ inline float& kept(const Grid& g, int number, const Point& at) {
-    float* of_kind = number < 2 ? g.axes[AXIS].psi : g.axes[AXIS].zeta;
-    return of_kind[(number & 1 ? size_of<AXIS>(g) : 0) + g.memory<AXIS>(at.k, at.j, at.i)];
+    const Axis& axis = g.axes[AXIS];
+    const i64 size = (axis.zeta - axis.psi) / 2;
+    return axis.psi[number * size + g.memory<AXIS>(at.k, at.j, at.i)];
 }
 
 template <int AXIS>
@@ -132,11 +126,10 @@ __device__ inline March march_of(const Grid& g, int chunk) {
     return m;
 }
 
-template <int LENGTH>
-__device__ inline void push(float (&queue)[LENGTH], float value) {
+__device__ inline void push(float (&queue)[QUEUE], float value) {
 #pragma unroll
-    for (int n = 0; n < LENGTH - 1; ++n) queue[n] = queue[n + 1];
-    queue[LENGTH - 1] = value;
+    for (int n = 0; n < QUEUE - 1; ++n) queue[n] = queue[n + 1];
+    queue[QUEUE - 1] = value;
 }
 
 // Stretch a slope of a layer on the way forward.
@@ -161,19 +154,18 @@ extern "C" __global__ void stress(ARGUMENTS) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const March m = march_of(g, chunk);
     if (!m.own) return;
-    const auto both = [&](int k, float wide, float axial) {
-        const Point at = {k, m.j, m.i};
-        if (layered<0>(g, at)) remember<0>(g, 2, at, wide, false), remember<0>(g, 3, at, axial, false);
-        if (layered<1>(g, at)) remember<1>(g, 2, at, wide, false), remember<1>(g, 3, at, axial, false);
-        if (AXES == 3 && layered<LAST>(g, at)) {
-            remember<LAST>(g, 2, at, wide, false), remember<LAST>(g, 3, at, axial, false);
-        }
+    const auto both = [&](auto axis, const Point& at, float wide, float axial) {
+        constexpr int AXIS = decltype(axis)::value;
+        if (layered<AXIS>(g, at)) remember<AXIS>(g, 2, at, wide, false), remember<AXIS>(g, 3, at, axial, false);
     };
     for (int k = m.begin; k < m.end; ++k) {
         const i64 here = g.cell(k, m.j, m.i);
         const float wide = __ldg(p + here), axial = fmaf(__ldg(share + here), wide, __ldg(excess + here) * __ldg(r + here));
         q[here] = axial;
-        if (remembers) both(k, wide, axial);
+        if (!remembers) continue;
+        const Point at = {k, m.j, m.i};
+        both(Number<0>(), at, wide, axial), both(Number<1>(), at, wide, axial);
+        if (AXES == 3) both(Number<LAST>(), at, wide, axial);
     }
 }
 
@@ -296,12 +288,12 @@ __device__ inline void sweep(ARGUMENTS) {
     }
 }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) slope(ARGUMENTS) { rise<false>(PASSED); }
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) slope(ARGUMENTS) { rise<false>(PASSED); }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) slope_back(ARGUMENTS) { rise<true>(PASSED); }
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) slope_back(ARGUMENTS) { rise<true>(PASSED); }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) advance(ARGUMENTS) { sweep<false, false>(PASSED); }
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) advance(ARGUMENTS) { sweep<false, false>(PASSED); }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) retreat(ARGUMENTS) { sweep<true, false>(PASSED); }
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) retreat(ARGUMENTS) { sweep<true, false>(PASSED); }
 
-extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) sense(ARGUMENTS) { sweep<true, true>(PASSED); }
+extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) sense(ARGUMENTS) { sweep<true, true>(PASSED); }

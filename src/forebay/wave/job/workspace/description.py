@@ -103,7 +103,7 @@ def frozen(job: Job) -> dict[str, Any]:
     parameters = job.model_dump(exclude=FREE)
     for table in [name for name in COMMANDS if parameters[name] is None]:
         del parameters[table]  # as if there were none
-    for name in [name for name in ("epsilon", "delta") if parameters["physics"][name] is None]:
+    for name in [name for name in ("epsilon", "delta", "tilt", "azimuth") if parameters["physics"][name] is None]:
         del parameters["physics"][name]  # likewise
     parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     for path in job.memory.weights:
