@@ -372,7 +372,8 @@ def test_all_arrays_of_other_models_are_found_as_invert_does(kind, tmp_path):
     files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind != "density" else ""
     files += '\ntilt = "t.npy"' if kind == "tti" else ""
     search = "iterations = 1\nbounds = [1400.0, 3500.0]\nprecondition = false"
-    survey = run_inversion(job_in(tmp_path, search, physics=f'kind = "{kind}"\nabsorb = 8\n{files}'))
+    tables = {"physics": f'kind = "{kind}"\nabsorb = 8\n{files}', "wavelet": "frequency = 1.1"}
+    survey = run_inversion(job_in(tmp_path, search, **tables))
     workspace = Workspace(survey.workspace.root)
     start = medium_of(workspace.described.job, workspace.fields("model"), workspace.described.grid)
     options = {"iterations": 1, "bounds": (1400.0, 3500.0), "precondition": False, "budget": "8MB"}
