@@ -1,8 +1,7 @@
 // TTI waves: the twins of cpu.py; propagator.py says what is computed.
 //
 // A thread owns a point across the first axis and marches along it, with what is differentiated along it in registers;
-// what is beside it comes from the first-level cache. Only in thread blocks that layers reach, or on planes in them, does
-// anybody ask what those remember.
+// what is beside it comes from the first-level cache. What layers remember comes on top where a stencil reaches them.
 //
 // AXES and RADIUS, of the stencil, are defined from outside, and so are BLOCK_X and BLOCK_Y: threads of a thread block
 // along rows, and across them in three dimensions, and BLOCKS, thread blocks that a multiprocessor shall have room for.
@@ -54,65 +53,64 @@ __device__ inline bool layered(const Grid& g, const Point& at) {
     return g.axes[AXIS].layered(at.place<AXIS>());
 }
 
-// Take what an axis remembers of a point further; give its coefficient a times that.
+// Take what an axis remembers of a point further.
 template <int AXIS>
-__device__ inline float remember(const Grid& g, int number, const Point& at, float value, bool scaled) {
-    const Axis& axis = g.axes[AXIS];
-    const float a = axis.a[at.place<AXIS>()];
+__device__ inline float remember(const Grid& g, int number, const Point& at, float value) {
     float& memory = kept<AXIS>(g, number, at);
-    memory = fmaf(axis.b[at.place<AXIS>()], memory, scaled ? a * value : value);
-    return memory;
+    return memory = fmaf(g.axes[AXIS].b[at.place<AXIS>()], memory, value);
 }
 
-// The fields of a step, and what it goes through.
-struct Waves {
-    const float *__restrict__ p, *__restrict__ q, *__restrict__ normal, *__restrict__ u_p, *__restrict__ u_q;
+// The symmetry axis: its parts along those of the grid lie one after the other.
+struct Normal {
+    const float* __restrict__ values;
     i64 cells;
 
-    // Give the part of the symmetry axis along one of the grid's.
     template <int AXIS> __device__ float part(i64 at) const {
-        return __ldg(normal + (AXIS == 0 ? 0 : AXIS == 1 ? LAST : 1) * cells + at);
+        return __ldg(values + (AXIS == 0 ? 0 : AXIS == 1 ? LAST : 1) * cells + at);
     }
 };
 
-// Give a stress as it is differentiated along an axis, of which `near` tells whether layers may be there.
-template <bool BACK, int AXIS>
-__device__ inline float stress_at(const Grid& g, const float* __restrict__ field, int number, const Point& at, bool near) {
-    const float value = __ldg(field + g.cell(at.k, at.j, at.i));
-    if (!BACK || !near || !layered<AXIS>(g, at)) return value;
-    return fmaf(g.axes[AXIS].a[at.place<AXIS>()], kept<AXIS>(g, 2 + number, at), value);
+// Tell whether a stencil reaches a layer of an axis.
+template <int AXIS>
+__device__ inline bool near(const Grid& g, const Point& at) {
+    const int place = at.place<AXIS>();
+    return place - RADIUS < g.axes[AXIS].low || place + RADIUS >= g.axes[AXIS].high;
 }
 
-// Give a flux along an axis.
-template <bool BACK, int AXIS>
-__device__ inline float flux_at(const Grid& g, const Waves& wave, int number, const Point& at, bool near) {
-    const i64 here = g.cell(at.k, at.j, at.i);
-    const float value = wave.part<AXIS>(here) * __ldg((number ? wave.u_q : wave.u_p) + here);
-    if (!near || (!BACK && number) || !layered<AXIS>(g, at)) return value;
-    const float memory = kept<AXIS>(g, number, at);
-    return BACK ? fmaf(g.axes[AXIS].a[at.place<AXIS>()], memory, value) : value - memory;
+// Do something for each place of a stencil that is in a layer, with the weight of a first derivative. Few threads come
+// here, and registers are wanted elsewhere.
+template <int AXIS, typename Work>
+__device__ inline void in_layers(const Grid& g, const Point& at, const Work& work) {
+    if (!near<AXIS>(g, at)) return;
+#pragma unroll 1
+    for (int n = -RADIUS; n <= RADIUS; ++n) {
+        const Point to = at.moved<AXIS>(n);
+        if (layered<AXIS>(g, to)) work(to, n < 0 ? -n : n, n < 0 ? -D.c[-n] : D.c[n], g.axes[AXIS].a[to.place<AXIS>()]);
+    }
 }
 
-// Give a first derivative along an axis beside a thread's own.
-template <int AXIS, typename Value>
-__device__ inline float derivative(const Point& at, const Value& value) {
+// Give a first derivative of what `value` says of points beside the thread's own.
+template <typename Value>
+__device__ inline float derivative(const Value& value) {
     float total = 0;
 #pragma unroll
-    for (int n = 1; n <= RADIUS; ++n) total = fmaf(D.c[n], value(at.moved<AXIS>(n)) - value(at.moved<AXIS>(-n)), total);
+    for (int n = 1; n <= RADIUS; ++n) total = fmaf(D.c[n], value(n) - value(-n), total);
     return total;
 }
 
-__device__ inline float derivative(const float (&queue)[QUEUE]) {
-    float total = 0;
+// Give a second derivative, but for the square of the spacing.
+template <typename Value>
+__device__ inline float curvature(const Value& value) {
+    float total = S.c[0] * value(0);
 #pragma unroll
-    for (int n = 1; n <= RADIUS; ++n) total = fmaf(D.c[n], queue[RADIUS + n] - queue[RADIUS - n], total);
+    for (int n = 1; n <= RADIUS; ++n) total = fmaf(S.c[n], value(-n) + value(n), total);
     return total;
 }
 
 // Where a thread marches.
 struct March {
     int i, j, begin, end;
-    bool own, near_x, near_y;
+    bool own;
 };
 
 __device__ inline March march_of(const Grid& g, int chunk) {
@@ -121,8 +119,6 @@ __device__ inline March march_of(const Grid& g, int chunk) {
                RADIUS + static_cast<int>(blockIdx.z) * chunk};
     m.end = min(m.begin + chunk, g.planes - RADIUS);
     m.own = m.j < g.rows - BESIDE && m.i < g.axes[1].last;
-    m.near_x = g.axes[1].reached(i_0 - RADIUS, i_0 + BLOCK_X + RADIUS);
-    m.near_y = AXES == 3 && g.axes[LAST].reached(j_0 - RADIUS, j_0 + BLOCK_Y + RADIUS);
     return m;
 }
 
@@ -135,7 +131,8 @@ __device__ inline void push(float (&queue)[QUEUE], float value) {
 // Stretch a slope of a layer on the way forward.
 template <bool BACK, int AXIS>
 __device__ inline float stretched(const Grid& g, int number, const Point& at, float value) {
-    return BACK || !layered<AXIS>(g, at) ? value : value + remember<AXIS>(g, number, at, value, true);
+    if (BACK || !layered<AXIS>(g, at)) return value;
+    return value + remember<AXIS>(g, number, at, g.axes[AXIS].a[at.place<AXIS>()] * value);
 }
 
 #define ARGUMENTS                                                                                                    \
@@ -156,7 +153,7 @@ extern "C" __global__ void stress(ARGUMENTS) {
     if (!m.own) return;
     const auto both = [&](auto axis, const Point& at, float wide, float axial) {
         constexpr int AXIS = decltype(axis)::value;
-        if (layered<AXIS>(g, at)) remember<AXIS>(g, 2, at, wide, false), remember<AXIS>(g, 3, at, axial, false);
+        if (layered<AXIS>(g, at)) remember<AXIS>(g, 2, at, wide), remember<AXIS>(g, 3, at, axial);
     };
     for (int k = m.begin; k < m.end; ++k) {
         const i64 here = g.cell(k, m.j, m.i);
@@ -171,9 +168,9 @@ extern "C" __global__ void stress(ARGUMENTS) {
 
 // Remember a flux of a layer on the way back; `rise` is the derivative of the stress across the symmetry axis, or 0.
 template <int AXIS>
-__device__ inline void remember_flux(const Grid& g, const Waves& wave, int number, const Point& at, float slope, float rise) {
+__device__ inline void remember_flux(const Grid& g, const Normal& tilted, int number, const Point& at, float slope, float rise) {
     if (!layered<AXIS>(g, at)) return;
-    remember<AXIS>(g, number, at, fmaf(wave.part<AXIS>(g.cell(at.k, at.j, at.i)), slope, -rise), false);
+    remember<AXIS>(g, number, at, fmaf(tilted.part<AXIS>(g.cell(at.k, at.j, at.i)), slope, -rise));
 }
 
 // Make slopes along the symmetry axis. Above a free surface stresses are those below with their sign changed.
@@ -182,12 +179,12 @@ __device__ inline void rise(ARGUMENTS) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const March m = march_of(g, chunk);
     if (!m.own) return;
-    const Waves wave = {p, q, normal, u_p, u_q, g.cell(g.planes, 0, 0)};
+    const Normal tilted = {normal, g.cell(g.planes, 0, 0)};
     float queue_p[QUEUE], queue_q[QUEUE];
     const auto load = [&](int k) {
         const bool above = mirrored && k < RADIUS;
-        const Point at = {above ? 2 * RADIUS - k : k, m.j, m.i};
-        const float wide = stress_at<BACK, 0>(g, p, 0, at, true), axial = stress_at<BACK, 0>(g, q, 1, at, true);
+        const i64 cell = g.cell(above ? 2 * RADIUS - k : k, m.j, m.i);
+        const float wide = __ldg(p + cell), axial = __ldg(q + cell);
         push(queue_p, above ? -wide : wide), push(queue_q, above ? -axial : axial);
     };
 #pragma unroll
@@ -196,33 +193,33 @@ __device__ inline void rise(ARGUMENTS) {
         load(k + RADIUS);
         const Point at = {k, m.j, m.i};
         const i64 here = g.cell(k, m.j, m.i);
+        const auto rise_of = [&](auto axis, int number, float total) {
+            constexpr int AXIS = decltype(axis)::value;
+            const auto returned = [&](const Point& to, int, float weight, float a) {
+                total = fmaf(weight, a * kept<AXIS>(g, 2 + number, to), total);
+            };
+            if (BACK) in_layers<AXIS>(g, at, returned);
+            return stretched<BACK, AXIS>(g, number, at, g.axes[AXIS].w * total);
+        };
         const auto slope_of = [&](const float* __restrict__ field, const float(&queue)[QUEUE], int number) {
-            const auto along = [&](const Point& to) { return stress_at<BACK, 1>(g, field, number, to, m.near_x); };
-            const auto across = [&](const Point& to) { return stress_at<BACK, LAST>(g, field, number, to, m.near_y); };
-            const float z = stretched<BACK, 0>(g, number, at, g.axes[0].w * derivative(queue));
-            const float x = stretched<BACK, 1>(g, number, at, g.axes[1].w * derivative<1>(at, along));
-            float slope = wave.part<0>(here) * z, y = 0;
-            if (AXES == 3) {
-                y = stretched<BACK, LAST>(g, number, at, g.axes[LAST].w * derivative<LAST>(at, across));
-                slope = fmaf(wave.part<LAST>(here), y, slope);
-            }
-            slope = fmaf(wave.part<1>(here), x, slope);
+            const auto down = [&](int n) { return queue[RADIUS + n]; };
+            const auto along = [&](int n) { return __ldg(field + here + n); };
+            const auto across = [&](int n) { return __ldg(field + here + n * g.stride<LAST>()); };
+            const float z = rise_of(Number<0>(), number, derivative(down));
+            const float x = rise_of(Number<1>(), number, derivative(along));
+            const float y = AXES == 3 ? rise_of(Number<LAST>(), number, derivative(across)) : 0;
+            float slope = fmaf(tilted.part<1>(here), x, tilted.part<0>(here) * z);
+            if (AXES == 3) slope = fmaf(tilted.part<LAST>(here), y, slope);
             if (BACK && remembers) {
-                remember_flux<0>(g, wave, number, at, slope, number ? 0 : z);
-                remember_flux<1>(g, wave, number, at, slope, number ? 0 : x);
-                if (AXES == 3) remember_flux<LAST>(g, wave, number, at, slope, number ? 0 : y);
+                remember_flux<0>(g, tilted, number, at, slope, number ? 0 : z);
+                remember_flux<1>(g, tilted, number, at, slope, number ? 0 : x);
+                if (AXES == 3) remember_flux<LAST>(g, tilted, number, at, slope, number ? 0 : y);
             }
             return slope;
         };
         u_p[here] = slope_of(p, queue_p, 0);
         u_q[here] = slope_of(q, queue_q, 1);
     }
-}
-
-// Stretch what is done to both strains on the way forward, and add it to that of other axes.
-template <bool BACK, int AXIS>
-__device__ inline void add(const Grid& g, const Point& at, float bend, float axial, float& beside, float& depth) {
-    beside += stretched<BACK, AXIS>(g, 2, at, bend), depth += stretched<BACK, AXIS>(g, 3, at, axial);
 }
 
 // Step once: the older fields become the newer ones. To sense, the sums of a gradient are in their place, to which
@@ -233,27 +230,14 @@ __device__ inline void sweep(ARGUMENTS) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const March m = march_of(g, chunk);
     if (!m.own) return;
-    const Waves wave = {p, q, normal, u_p, u_q, g.cell(g.planes, 0, 0)};
+    const Normal tilted = {normal, g.cell(g.planes, 0, 0)};
     float queue[QUEUE], queue_p[QUEUE], queue_q[QUEUE];
     const auto load = [&](int k) {
         const bool above = mirrored && k < RADIUS;
-        const Point at = {above ? 2 * RADIUS - k : k, m.j, m.i};
-        const float wide = stress_at<BACK, 0>(g, p, 0, at, true);
+        const i64 cell = g.cell(above ? 2 * RADIUS - k : k, m.j, m.i);
+        const float wide = __ldg(p + cell), part = tilted.part<0>(cell);
         push(queue, above ? -wide : wide);
-        push(queue_p, flux_at<BACK, 0>(g, wave, 0, at, true)), push(queue_q, flux_at<BACK, 0>(g, wave, 1, at, true));
-    };
-    const auto beside_of = [&](const Point& at, auto axis, bool near, float& beside, float& depth) {
-        constexpr int AXIS = decltype(axis)::value;
-        const auto curved = [&](const Point& to) { return stress_at<BACK, AXIS>(g, p, 0, to, near); };
-        const auto wide = [&](const Point& to) { return flux_at<BACK, AXIS>(g, wave, 0, to, near); };
-        const auto axial = [&](const Point& to) { return flux_at<BACK, AXIS>(g, wave, 1, to, near); };
-        float total = S.c[0] * curved(at);
-#pragma unroll
-        for (int n = 1; n <= RADIUS; ++n) {
-            total = fmaf(S.c[n], curved(at.moved<AXIS>(-n)) + curved(at.moved<AXIS>(n)), total);
-        }
-        const float w = g.axes[AXIS].w, bend = w * fmaf(w, total, -derivative<AXIS>(at, wide));
-        add<BACK, AXIS>(g, at, bend, w * derivative<AXIS>(at, axial), beside, depth);
+        push(queue_p, part * __ldg(u_p + cell)), push(queue_q, part * __ldg(u_q + cell));
     };
 #pragma unroll
     for (int n = 1; n < QUEUE; ++n) load(m.begin - RADIUS - 1 + n);
@@ -262,13 +246,33 @@ __device__ inline void sweep(ARGUMENTS) {
         if (mirrored && k == RADIUS) continue;
         const Point at = {k, m.j, m.i};
         const i64 here = g.cell(k, m.j, m.i);
-        float total = S.c[0] * queue[RADIUS], beside = 0, depth = 0;
-#pragma unroll
-        for (int n = 1; n <= RADIUS; ++n) total = fmaf(S.c[n], queue[RADIUS - n] + queue[RADIUS + n], total);
-        const float w = g.axes[0].w, bend = w * fmaf(w, total, -derivative(queue_p));
-        add<BACK, 0>(g, at, bend, w * derivative(queue_q), beside, depth);
-        if (AXES == 3) beside_of(at, Number<LAST>(), m.near_y, beside, depth);
-        beside_of(at, Number<1>(), m.near_x, beside, depth);
+        float beside = 0, depth = 0;
+        const auto add = [&](auto axis, float curved, float wide, float axial) {
+            constexpr int AXIS = decltype(axis)::value;
+            const auto returned = [&](const Point& to, int apart, float weight, float a) {
+                if (BACK) curved = fmaf(S.c[apart], a * kept<AXIS>(g, 2, to), curved);
+                if (BACK) axial = fmaf(weight, a * kept<AXIS>(g, 1, to), axial);
+                wide = fmaf(weight, BACK ? a * kept<AXIS>(g, 0, to) : -kept<AXIS>(g, 0, to), wide);
+            };
+            in_layers<AXIS>(g, at, returned);
+            const float w = g.axes[AXIS].w;
+            beside += stretched<BACK, AXIS>(g, 2, at, w * fmaf(w, curved, -wide));
+            depth += stretched<BACK, AXIS>(g, 3, at, w * axial);
+        };
+        const auto down = [&](int n) { return queue[RADIUS + n]; };
+        const auto wide_down = [&](int n) { return queue_p[RADIUS + n]; };
+        const auto axial_down = [&](int n) { return queue_q[RADIUS + n]; };
+        add(Number<0>(), curvature(down), derivative(wide_down), derivative(axial_down));
+        const auto add_beside = [&](auto axis) {
+            constexpr int AXIS = decltype(axis)::value;
+            const auto place = [&](int n) { return here + n * g.stride<AXIS>(); };
+            const auto stress = [&](int n) { return __ldg(p + place(n)); };
+            const auto wide = [&](int n) { return tilted.part<AXIS>(place(n)) * __ldg(u_p + place(n)); };
+            const auto axial = [&](int n) { return tilted.part<AXIS>(place(n)) * __ldg(u_q + place(n)); };
+            add(axis, curvature(stress), derivative(wide), derivative(axial));
+        };
+        if (AXES == 3) add_beside(Number<LAST>());
+        add_beside(Number<1>());
         const float stiff = __ldg(hard + here), shared = __ldg(share + here);
         const float pressure = __ldg(p + here), both = fmaf(shared, depth, beside);
         float ease = g.axes[0].half_a[k] * g.axes[1].half_a[m.i];
@@ -289,11 +293,7 @@ __device__ inline void sweep(ARGUMENTS) {
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) slope(ARGUMENTS) { rise<false>(PASSED); }
-
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) slope_back(ARGUMENTS) { rise<true>(PASSED); }
-
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) advance(ARGUMENTS) { sweep<false, false>(PASSED); }
-
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) retreat(ARGUMENTS) { sweep<true, false>(PASSED); }
-
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y, BLOCKS) sense(ARGUMENTS) { sweep<true, true>(PASSED); }
