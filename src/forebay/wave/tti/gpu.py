@@ -31,11 +31,10 @@ class TTIGpuKernels(SweepGpuKernels):
         fields = {"p": state["p_old"], "r": state["r_old"], "pml": state.get("pml")}
         changed = dict(zip(("p_old", "r_old", "third"), (sums[name] for name in SUMS), strict=True))
         others = {"newest": state["p"], "other_p": record["p"], "other_r": record["r"], "factor": factor}
-        stream = self.device.stream()
         for name, more in (("stress", {}), ("slope_back", {}), ("sense", changed | others)):
             launch = self._launch(propagator, name)
             launch.set(**fields, **more, remembers=0)
-            launch(stream)
+            launch(self.device.stream())
             launch.set(**dict.fromkeys((*fields, *more.keys() - {"factor"})))  # nothing is kept alive
 
     def _run(

@@ -23,12 +23,6 @@ __device__ constexpr Stencil central_derivative() {
 
 __device__ constexpr Stencil D = central_derivative();
 
-// An axis as an argument.
-template <int AXIS>
-struct Number {
-    static constexpr int value = AXIS;
-};
-
 // A point, or one beside it.
 struct Point {
     int k, j, i;
@@ -114,10 +108,9 @@ struct March {
 };
 
 __device__ inline March march_of(const Grid& g, int chunk) {
-    const int i_0 = g.axes[1].first + blockIdx.x * BLOCK_X, j_0 = BESIDE + blockIdx.y * BLOCK_Y;
-    March m = {i_0 + static_cast<int>(threadIdx.x), j_0 + static_cast<int>(threadIdx.y),
-               RADIUS + static_cast<int>(blockIdx.z) * chunk};
-    m.end = min(m.begin + chunk, g.planes - RADIUS);
+    March m = {};
+    m.i = g.axes[1].first + blockIdx.x * BLOCK_X + threadIdx.x, m.j = BESIDE + blockIdx.y * BLOCK_Y + threadIdx.y;
+    m.begin = RADIUS + blockIdx.z * chunk, m.end = min(m.begin + chunk, g.planes - RADIUS);
     m.own = m.j < g.rows - BESIDE && m.i < g.axes[1].last;
     return m;
 }
@@ -128,7 +121,7 @@ __device__ inline void push(float (&queue)[QUEUE], float value) {
     queue[QUEUE - 1] = value;
 }
 
-// Stretch a slope of a layer on the way forward.
+// Stretch what is in a layer on the way forward.
 template <bool BACK, int AXIS>
 __device__ inline float stretched(const Grid& g, int number, const Point& at, float value) {
     if (BACK || !layered<AXIS>(g, at)) return value;
@@ -141,36 +134,43 @@ __device__ inline float stretched(const Grid& g, int number, const Point& at, fl
         const float *__restrict__ share, const float *__restrict__ excess, const float *__restrict__ normal,         \
         float *__restrict__ q, float *__restrict__ u_p, float *__restrict__ u_q, float *__restrict__ p_old,          \
         float *__restrict__ r_old, float *__restrict__ third, const float *__restrict__ newest,                      \
-        const float *__restrict__ other_p, const float *__restrict__ other_r, float factor, int mirrored, int chunk, int remembers
+        const float *__restrict__ other_p, const float *__restrict__ other_r, float factor, int mirrored, \
+        int chunk, int remembers
 #define PASSED                                                                                                       \
     table, ab, pml, w_z, w_x, w_y, p, r, hard, share, excess, normal, q, u_p, u_q, p_old, r_old, third, newest, other_p, \
         other_r, factor, mirrored, chunk, remembers
+
+// Take what an axis remembers further where a point is in a layer of its.
+template <int AXIS>
+__device__ inline void remember_layered(const Grid& g, int number, const Point& at, float value) {
+    if (layered<AXIS>(g, at)) remember<AXIS>(g, number, at, value);
+}
 
 // Make axial stresses; on the way back, remember both stresses in layers.
 extern "C" __global__ void stress(ARGUMENTS) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const March m = march_of(g, chunk);
     if (!m.own) return;
-    const auto both = [&](auto axis, const Point& at, float wide, float axial) {
-        constexpr int AXIS = decltype(axis)::value;
-        if (layered<AXIS>(g, at)) remember<AXIS>(g, 2, at, wide), remember<AXIS>(g, 3, at, axial);
-    };
     for (int k = m.begin; k < m.end; ++k) {
+        const Point at = {k, m.j, m.i};
         const i64 here = g.cell(k, m.j, m.i);
         const float wide = __ldg(p + here), axial = fmaf(__ldg(share + here), wide, __ldg(excess + here) * __ldg(r + here));
         q[here] = axial;
         if (!remembers) continue;
-        const Point at = {k, m.j, m.i};
-        both(Number<0>(), at, wide, axial), both(Number<1>(), at, wide, axial);
-        if (AXES == 3) both(Number<LAST>(), at, wide, axial);
+        remember_layered<0>(g, 2, at, wide), remember_layered<0>(g, 3, at, axial);
+        remember_layered<1>(g, 2, at, wide), remember_layered<1>(g, 3, at, axial);
+        if (AXES == 3) remember_layered<LAST>(g, 2, at, wide), remember_layered<LAST>(g, 3, at, axial);
     }
 }
 
-// Remember a flux of a layer on the way back; `rise` is the derivative of the stress across the symmetry axis, or 0.
-template <int AXIS>
-__device__ inline void remember_flux(const Grid& g, const Normal& tilted, int number, const Point& at, float slope, float rise) {
-    if (!layered<AXIS>(g, at)) return;
-    remember<AXIS>(g, number, at, fmaf(tilted.part<AXIS>(g.cell(at.k, at.j, at.i)), slope, -rise));
+// Give the derivative of a stress along an axis as layers leave it.
+template <bool BACK, int AXIS>
+__device__ inline float risen(const Grid& g, int number, const Point& at, float total) {
+    const auto add = [&](const Point& to, int, float weight, float a) {
+        total = fmaf(weight, a * kept<AXIS>(g, 2 + number, to), total);
+    };
+    if (BACK) in_layers<AXIS>(g, at, add);
+    return stretched<BACK, AXIS>(g, number, at, g.axes[AXIS].w * total);
 }
 
 // Make slopes along the symmetry axis. Above a free surface stresses are those below with their sign changed.
@@ -193,33 +193,51 @@ __device__ inline void rise(ARGUMENTS) {
         load(k + RADIUS);
         const Point at = {k, m.j, m.i};
         const i64 here = g.cell(k, m.j, m.i);
-        const auto rise_of = [&](auto axis, int number, float total) {
-            constexpr int AXIS = decltype(axis)::value;
-            const auto returned = [&](const Point& to, int, float weight, float a) {
-                total = fmaf(weight, a * kept<AXIS>(g, 2 + number, to), total);
-            };
-            if (BACK) in_layers<AXIS>(g, at, returned);
-            return stretched<BACK, AXIS>(g, number, at, g.axes[AXIS].w * total);
-        };
         const auto slope_of = [&](const float* __restrict__ field, const float(&queue)[QUEUE], int number) {
             const auto down = [&](int n) { return queue[RADIUS + n]; };
             const auto along = [&](int n) { return __ldg(field + here + n); };
             const auto across = [&](int n) { return __ldg(field + here + n * g.stride<LAST>()); };
-            const float z = rise_of(Number<0>(), number, derivative(down));
-            const float x = rise_of(Number<1>(), number, derivative(along));
-            const float y = AXES == 3 ? rise_of(Number<LAST>(), number, derivative(across)) : 0;
+            const float z = risen<BACK, 0>(g, number, at, derivative(down));
+            const float x = risen<BACK, 1>(g, number, at, derivative(along));
+            const float y = AXES == 3 ? risen<BACK, LAST>(g, number, at, derivative(across)) : 0;
             float slope = fmaf(tilted.part<1>(here), x, tilted.part<0>(here) * z);
             if (AXES == 3) slope = fmaf(tilted.part<LAST>(here), y, slope);
             if (BACK && remembers) {
-                remember_flux<0>(g, tilted, number, at, slope, number ? 0 : z);
-                remember_flux<1>(g, tilted, number, at, slope, number ? 0 : x);
-                if (AXES == 3) remember_flux<LAST>(g, tilted, number, at, slope, number ? 0 : y);
+                remember_layered<0>(g, number, at, fmaf(tilted.part<0>(here), slope, number ? 0 : -z));
+                remember_layered<1>(g, number, at, fmaf(tilted.part<1>(here), slope, number ? 0 : -x));
+                if (AXES == 3) remember_layered<LAST>(g, number, at, fmaf(tilted.part<LAST>(here), slope, number ? 0 : -y));
             }
             return slope;
         };
         u_p[here] = slope_of(p, queue_p, 0);
         u_q[here] = slope_of(q, queue_q, 1);
     }
+}
+
+// Add what is done to both strains along an axis, as layers leave it.
+template <bool BACK, int AXIS>
+__device__ inline void add(const Grid& g, const Point& at, float curved, float wide, float axial, float& beside,
+                           float& depth) {
+    const auto returned = [&](const Point& to, int apart, float weight, float a) {
+        if (BACK) curved = fmaf(S.c[apart], a * kept<AXIS>(g, 2, to), curved);
+        if (BACK) axial = fmaf(weight, a * kept<AXIS>(g, 1, to), axial);
+        wide = fmaf(weight, BACK ? a * kept<AXIS>(g, 0, to) : -kept<AXIS>(g, 0, to), wide);
+    };
+    in_layers<AXIS>(g, at, returned);
+    const float w = g.axes[AXIS].w;
+    beside += stretched<BACK, AXIS>(g, 2, at, w * fmaf(w, curved, -wide));
+    depth += stretched<BACK, AXIS>(g, 3, at, w * axial);
+}
+
+template <bool BACK, int AXIS>
+__device__ inline void add_beside(const Grid& g, const Point& at, const Normal& tilted, const float* __restrict__ p,
+                                  const float* __restrict__ u_p, const float* __restrict__ u_q, float& beside,
+                                  float& depth) {
+    const i64 here = g.cell(at.k, at.j, at.i), stride = g.stride<AXIS>();
+    const auto stress = [&](int n) { return __ldg(p + here + n * stride); };
+    const auto wide = [&](int n) { return tilted.part<AXIS>(here + n * stride) * __ldg(u_p + here + n * stride); };
+    const auto axial = [&](int n) { return tilted.part<AXIS>(here + n * stride) * __ldg(u_q + here + n * stride); };
+    add<BACK, AXIS>(g, at, curvature(stress), derivative(wide), derivative(axial), beside, depth);
 }
 
 // Step once: the older fields become the newer ones. To sense, the sums of a gradient are in their place, to which
@@ -247,32 +265,12 @@ __device__ inline void sweep(ARGUMENTS) {
         const Point at = {k, m.j, m.i};
         const i64 here = g.cell(k, m.j, m.i);
         float beside = 0, depth = 0;
-        const auto add = [&](auto axis, float curved, float wide, float axial) {
-            constexpr int AXIS = decltype(axis)::value;
-            const auto returned = [&](const Point& to, int apart, float weight, float a) {
-                if (BACK) curved = fmaf(S.c[apart], a * kept<AXIS>(g, 2, to), curved);
-                if (BACK) axial = fmaf(weight, a * kept<AXIS>(g, 1, to), axial);
-                wide = fmaf(weight, BACK ? a * kept<AXIS>(g, 0, to) : -kept<AXIS>(g, 0, to), wide);
-            };
-            in_layers<AXIS>(g, at, returned);
-            const float w = g.axes[AXIS].w;
-            beside += stretched<BACK, AXIS>(g, 2, at, w * fmaf(w, curved, -wide));
-            depth += stretched<BACK, AXIS>(g, 3, at, w * axial);
-        };
         const auto down = [&](int n) { return queue[RADIUS + n]; };
         const auto wide_down = [&](int n) { return queue_p[RADIUS + n]; };
         const auto axial_down = [&](int n) { return queue_q[RADIUS + n]; };
-        add(Number<0>(), curvature(down), derivative(wide_down), derivative(axial_down));
-        const auto add_beside = [&](auto axis) {
-            constexpr int AXIS = decltype(axis)::value;
-            const auto place = [&](int n) { return here + n * g.stride<AXIS>(); };
-            const auto stress = [&](int n) { return __ldg(p + place(n)); };
-            const auto wide = [&](int n) { return tilted.part<AXIS>(place(n)) * __ldg(u_p + place(n)); };
-            const auto axial = [&](int n) { return tilted.part<AXIS>(place(n)) * __ldg(u_q + place(n)); };
-            add(axis, curvature(stress), derivative(wide), derivative(axial));
-        };
-        if (AXES == 3) add_beside(Number<LAST>());
-        add_beside(Number<1>());
+        add<BACK, 0>(g, at, curvature(down), derivative(wide_down), derivative(axial_down), beside, depth);
+        if (AXES == 3) add_beside<BACK, LAST>(g, at, tilted, p, u_p, u_q, beside, depth);
+        add_beside<BACK, 1>(g, at, tilted, p, u_p, u_q, beside, depth);
         const float stiff = __ldg(hard + here), shared = __ldg(share + here);
         const float pressure = __ldg(p + here), both = fmaf(shared, depth, beside);
         float ease = g.axes[0].half_a[k] * g.axes[1].half_a[m.i];
