@@ -11,18 +11,7 @@ from typing import Any
 import numpy as np
 from cases.machine import Host
 
-from forebay.wave import (
-    AcousticModel,
-    Adjoint,
-    DensityModel,
-    ElasticModel,
-    Grid,
-    Loop,
-    Shot,
-    TTIModel,
-    VTIModel,
-    largest_dt,
-)
+from forebay.wave import AcousticModel, Adjoint, DensityModel, ElasticModel, Grid, Loop, Shot, VTIModel, largest_dt
 from forebay.wave.physics import physics_of
 from shots.waves import middle
 
@@ -34,12 +23,10 @@ def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, way: s
     """Time steps of fields that are nowhere empty, in layers that are inside the shape and count among its points."""
     inner = tuple(points - 2 * absorb for points in shape)
     speed, grid = machine.arrays.full(inner, 2500, "float32"), Grid(inner, 10.0, absorb=absorb)
-    azimuth = speed / 2500 if len(shape) == 3 else None
     model: Any = {
         "acoustic": lambda: AcousticModel(speed, grid),
         "density": lambda: DensityModel(speed, speed, grid),
         "vti": lambda: VTIModel(speed, speed / 25_000, speed / 50_000, grid),
-        "tti": lambda: TTIModel(speed, speed / 25_000, speed / 50_000, grid, tilt=speed / 5000, azimuth=azimuth),
         "elastic": lambda: ElasticModel(speed, speed / 2, speed, grid),
     }[physics]()
     dt, place = 0.9 * largest_dt(model), middle(grid)
