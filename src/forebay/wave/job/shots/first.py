@@ -18,7 +18,7 @@ from forebay.wave.job.workspace.description import Description
 from forebay.wave.survey.geometry import Box, Geometry
 
 FIRST = 2
-"""Shots that are modelled before there is a plan: data of the second while those of the first go to its steps."""
+"""Shots that are modelled before there is a plan, side by side: the host's part of one beside the GPU's of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,22 +59,17 @@ def is_modelled_first(described: Description) -> bool:
 
 
 def begin_first(unwritten: Unwritten, threads: Workers) -> Mapping[int, ThreadTask[ShotInputs]]:
-    """Have threads read the first shots of a job and model their data, one after the other, where a GPU can.
+    """Have threads read the first shots of a job and model their data, where a GPU can; return them by their numbers.
 
-    On the GPU that takes what a shot takes for it at any time, and before anything is kept in the budget: who makes the
-    plan waits for it. Return them by their numbers.
+    On the GPU that takes what shots take for it at any time, and before anything is kept in the budget: who makes the
+    plan waits for it.
     """
     if not is_modelled_first(unwritten.described) or unwritten.shot_files():
         return {}
     stream = stream_apart(unwritten.described.device, first=True)  # that of the shots themselves, whose memory it takes
 
     def read(shot: int) -> ShotInputs:
-        if shot > 0:
-            begun[shot - 1].exception()
         with stream():
             return inputs_of(unwritten, shot, models=True)
 
-    begun = dict[int, ThreadTask[ShotInputs]]()
-    for shot in range(min(FIRST, unwritten.geometry.count)):
-        begun[shot] = threads.submit(read, shot)
-    return begun
+    return {shot: threads.submit(read, shot) for shot in range(min(FIRST, unwritten.geometry.count))}
