@@ -136,7 +136,7 @@ class Unknowns:
 
 def names_of(model: Any) -> list[str]:
     """Return the names of a model's arrays."""
-    return [each.name for each in fields(model) if each.name not in ("grid", "max_vel")]
+    return [each.name for each in fields(model) if each.name not in ("grid", "max_vel", "frequency")]
 
 
 def arrays_of(model: Any) -> Arrays:
