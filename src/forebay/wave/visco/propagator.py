@@ -136,9 +136,13 @@ class Visco(Acoustic):
     def _slopes(self, model: Any, owed: Sequence[Any]) -> dict[str, Any]:
         """Fold sums, and turn them into derivatives with respect to the arrays of a model, some planes at a time."""
         grid, tangent = model.grid, self._tangent(model)
+        above = self.halo if grid.free_surface else 0  # planes in which fields are mirrored, and nothing is computed
 
         def part(planes: slice) -> list[Any]:
-            return [values[planes].astype(np.float64) for values in owed]
+            parts = [values[planes].astype(np.float64) for values in owed]
+            for values in parts:
+                values[: above - planes.start if planes.start < above else 0] = 0
+            return parts
 
         of_squared, of_loss, of_fade = folded(grid, self.halo, part, self.kernels.dtype)
         thick = max(1, POINTS // prod(grid.shape[1:]))
