@@ -10,7 +10,7 @@ FREQUENCY = 15.0
 
 
 def random_clay(shape, *, seed=0, **options):
-    """Make rock that is rough in all it has, and loses nothing in places, on a grid that treats no axis like another."""
+    """Make rock that is rough in all it has, loses nothing in places, on a grid that treats no axis like another."""
     model, rng = random_model(shape, seed=seed, **options), np.random.default_rng(seed + 100)
     attenuation = np.maximum(rng.uniform(-0.03, 0.1, shape), 0.0)
     return ViscoModel(model.velocity, attenuation, model.grid, FREQUENCY)

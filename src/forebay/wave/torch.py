@@ -51,8 +51,9 @@ def propagate(
         "delta" of a `VTIModel`, "velocity" and "attenuation" of a `ViscoModel`, "vp", "vs" and "rho" of an
         `ElasticModel`. Each may have a gradient or not.
     grid, max_vel, frequency
-        As for the model; a `ViscoModel` alone has a frequency. With `max_vel` layers do not depend on the velocities, and time steps not on them either where
-        densities are even; where they vary, give `dt` for steps that stay the same.
+        As for the model; a `ViscoModel` alone has a frequency. With `max_vel` layers do not depend on the velocities,
+        and time steps not on them either where densities are even; where they vary, give `dt` for steps that stay the
+        same.
     shot
         Sources, wavelet and receivers; its data are not looked at.
     dt, order, dtype, every

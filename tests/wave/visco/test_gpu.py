@@ -165,7 +165,7 @@ def test_gradients_in_three_dimensions(there):
     expected, found = (gradient(shot, one, budget="64MB", dt=shot.dt / 4) for one in (model, there(model)))
     agree(found.data, expected.data, TOLERANCE)
     for name in NAMES:
-        agree(found.gradient[name], expected.gradient[name], 2e-5)
+        agree(found.gradient[name], expected.gradient[name], 5e-5)  # single precision itself is as far from double
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from forebay.wave.acoustic.cpu import MANY, CpuKernels
 from forebay.wave.kernels.jit import jits, prange, writable
 from forebay.wave.kernels.subnormal import flush, restore
 from forebay.wave.physics import State
-from forebay.wave.visco.kernels import LAGGING
+from forebay.wave.visco.solid import LAGGING
 
 PART = 1 << 13
 """Points of a piece of work."""

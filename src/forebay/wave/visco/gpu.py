@@ -13,14 +13,14 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.physics import State
-from forebay.wave.visco.kernels import LAGGING, ViscoKernels
+from forebay.wave.visco.solid import LAGGING
 
 SOURCE = Path(__file__).parent / "relax.cu"
 
 
 def visco_kernels(
     grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None = None, **options: Any
-) -> ViscoKernels:
+) -> "RelaxingKernels":
     """Choose the kernels by the number of axes; batches of shots have two."""
     return (ViscoVolumeKernels if grid.ndim == 3 else ViscoPlaneKernels)(grid, radius, dtype, shots, **options)
 

@@ -9,9 +9,6 @@ from forebay.wave.acoustic.kernels import AcousticKernels
 from forebay.wave.earth.grid import Grid
 from forebay.wave.physics import State
 
-LAGGING = "lag"
-"""Name of the field of a state by which pressure knows of strains before."""
-
 
 class ViscoKernels(AcousticKernels, Protocol):
     """The loops for one grid, one order and one type."""

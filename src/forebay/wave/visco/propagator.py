@@ -31,9 +31,9 @@ from forebay.wave.earth.folding import POINTS, folded
 from forebay.wave.earth.grid import Grid
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Physics, State, register
-from forebay.wave.visco.kernels import LAGGING, ViscoKernels, kernels_of
+from forebay.wave.visco.kernels import ViscoKernels, kernels_of
 from forebay.wave.visco.model import ViscoModel
-from forebay.wave.visco.solid import filter_of, filter_slopes
+from forebay.wave.visco.solid import LAGGING, filter_of, filter_slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +61,8 @@ class Visco(Acoustic):
     def __post_init__(self) -> None:
         if not self.model.frequency * self.dt < 0.5:
             raise WaveError(
-                f"a reference frequency of {self.model.frequency:.6g} Hz, of which a time step of {self.dt:.6g} s knows "
-                f"nothing: give one below {0.5 / self.dt:.4g} Hz, such as the wavelet's"
+                f"a reference frequency of {self.model.frequency:.6g} Hz, which steps of {self.dt:.6g} s do not hold: "
+                f"give one below {0.5 / self.dt:.4g} Hz, such as the wavelet's"
             )
         super().__post_init__()
         models = dict.fromkeys(self.batch or (self.model,))
@@ -74,18 +74,18 @@ class Visco(Acoustic):
     def _kernels(self, array: Any, dtype: np.dtype[Any]) -> ViscoKernels:
         return kernels_of(array, self.model.grid, self.halo, dtype, len(self.batch) or None)
 
-    def _filter(self, model: ViscoModel) -> tuple[Any, Any, Any]:
+    def _filter(self, model: Any) -> tuple[Any, Any, Any]:
         attenuation = computable(model.attenuation).astype(np.float64)
         return filter_of(attenuation, self._tangent(model))
 
-    def _tangent(self, model: ViscoModel) -> float:
+    def _tangent(self, model: Any) -> float:
         return tan(pi * model.frequency * self.dt)
 
     def _squared(self, model: Any, rows: Rows, dtype: np.dtype[Any]) -> Any:
         squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2 * self._filter(model)[0]
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
-    def _placed(self, model: ViscoModel, values: Any) -> Any:
+    def _placed(self, model: Any, values: Any) -> Any:
         return self.rows.pad(model.grid.extend(values.astype(self.dtype), self.halo))
 
     @staticmethod

@@ -19,6 +19,9 @@ from typing import Any
 
 import numpy as np
 
+LAGGING = "lag"
+"""Name of the field of a state by which pressure knows of strains before."""
+
 
 def speeds(attenuation: Any) -> tuple[Any, Any]:
     """Return the velocities of the slowest and of the fastest waves, over that at the reference frequency.
