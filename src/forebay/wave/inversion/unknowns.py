@@ -53,9 +53,8 @@ class Unknowns:
             name: free & ((values > 0) | (name in RATIOS)) for name, values in self._start.items()
         }
         weight = np.ones(model.grid.shape) if light is None else balance(light)
-        self._sizes = {  # losses are told by their bound: they may begin at 0
-            name: 1.0 if name in ANISOTROPIES else float(bounds[name][1] if name in LOSSES else values.max()) or 1.0
-            for name, values in self._start.items()
+        self._sizes = {  # a part of the velocity changes phases about as much as so many ratios do, or amplitudes
+            name: 1.0 if name in RATIOS else float(values.max()) or 1.0 for name, values in self._start.items()
         }
         self._weights = {name: weight * size for name, size in self._sizes.items()}
         self._factor = 1.0
