@@ -44,6 +44,8 @@ MODELS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "elastic": (ElasticModel, ("velocity", "vs", "density")),
 }
 """The model of each kind of waves, and the fields that it is made of."""
+FIELDS = tuple(dict.fromkeys(name for _, names in MODELS.values() for name in names))
+"""All of these fields."""
 
 
 @dataclass(frozen=True)
