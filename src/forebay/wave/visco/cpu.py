@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
 from forebay.wave.kernels.jit import jits, prange, writable
 from forebay.wave.kernels.subnormal import flush, restore
@@ -13,14 +15,18 @@ PART = 1 << 13
 
 
 @jits
-def relax(p: Any, old: Any, lag: Any, loss: Any, fade: Any) -> None:
-    """Take the lag one step further, and what pressure owes to it from the older field; all are flat."""
+def relax(p: Any, old: Any, lag: Any, excess: Any, tangent: Any, one: Any) -> None:
+    """Take the lag one step further, and what pressure owes to it from the older field; all arrays are flat."""
+    two = one + one
     for part in prange((len(p) + PART - 1) // PART):
         setting = flush()
         for at in range(part * PART, min((part + 1) * PART, len(p))):
-            before, kept = old[at], lag[at]
-            later = fade[at] * kept + (p[at] - before)
-            old[at] = loss[at] * (later - kept) + before
+            beyond, before, kept = excess[at], old[at], lag[at]
+            x = one + beyond
+            early = one + x * tangent
+            over = one / ((x + tangent) * early)
+            later = (x - tangent) * early * over * kept + (p[at] - before)
+            old[at] = two * tangent * beyond * (two + beyond) * over * (later - kept) + before
             lag[at] = later
         restore(setting)
 
@@ -43,10 +49,12 @@ class ViscoCpuKernels(CpuKernels):
     def relax(self, propagator: Any, state: State) -> None:
         """Take the lag of a state one step further, and what pressure owes to it from the older field."""
         fields = [state[name] for name in ("p", "p_old", LAGGING)]
-        several = propagator.fade.ndim == fields[0].ndim
-        medium = [own if several else [own] * len(fields[0]) for own in (propagator.loss, propagator.fade)]
-        for arrays in self._shots(*fields, *medium):
-            relax[arrays[0].size >= MANY](*(values.reshape(-1) for values in arrays))
+        medium = [propagator.excess, propagator.tangents]
+        if propagator.excess.ndim < fields[0].ndim:  # all shots are in one
+            medium = [[propagator.excess] * len(fields[0]), np.repeat(propagator.tangents, len(fields[0]))]
+        for *arrays, tangent in self._shots(*fields, *medium):
+            numbers = self.dtype.type(np.reshape(tangent, -1)[0]), self.dtype.type(1)
+            relax[arrays[0].size >= MANY](*(values.reshape(-1) for values in arrays), *numbers)
 
     def sense(self, sums: dict[str, Any], state: State, lag: Any, factor: float) -> None:
         """Add a factor times another wave's lag, times what the adjoint's step has led to, to the sums."""

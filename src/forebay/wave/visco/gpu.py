@@ -46,9 +46,9 @@ class RelaxingKernels(AcousticGpuKernels):
 
     def _ahead(self, propagator: Any, state: Any) -> Launch:
         """Return what takes the lag of a state further, prepared once but for where its fields are."""
-        words, loss = state["p"].size // WORD // self._shots, propagator.loss
-        arguments = {"p": None, "old": None, "lag": None, "loss": loss, "fade": propagator.fade}
-        arguments |= {"words": words, "models": int(loss.size > words * WORD)}
+        words, excess = state["p"].size // WORD // self._shots, propagator.excess
+        arguments = {"p": None, "old": None, "lag": None, "excess": excess, "tangents": propagator.tangents}
+        arguments |= {"words": words, "models": int(excess.size > words * WORD)}
         launch = self._relaxing("relax", words, self._shots, arguments)
         launch.set(lag=self.device.address(state[LAGGING]))
         return launch

@@ -33,7 +33,7 @@ from forebay.wave.kernels.rows import Rows
 from forebay.wave.physics import Physics, State, register
 from forebay.wave.visco.kernels import ViscoKernels, kernels_of
 from forebay.wave.visco.model import ViscoModel
-from forebay.wave.visco.solid import LAGGING, filter_of, filter_slopes
+from forebay.wave.visco.solid import LAGGING, excess_of, filter_of, filter_slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +53,10 @@ class Visco(Acoustic):
 
     model: ViscoModel  # type: ignore[assignment]  # acoustic waves ask for no more than it has
     kernels: ViscoKernels = field(init=False, repr=False)
-    loss: Any = field(init=False, repr=False)
-    """d on the grid of the fields; of a batch in several models for each shot"""
-    fade: Any = field(init=False, repr=False)
-    """f there"""
+    excess: Any = field(init=False, repr=False)
+    """x - 1 on the grid of the fields, from which d and f follow; of a batch in several models for each shot"""
+    tangents: Any = field(init=False, repr=False)
+    """T, for each model of a batch where there are several"""
 
     def __post_init__(self) -> None:
         if not self.model.frequency * self.dt < 0.5:
@@ -66,27 +66,27 @@ class Visco(Acoustic):
             )
         super().__post_init__()
         models = dict.fromkeys(self.batch or (self.model,))
-        for place, name in ((1, "loss"), (2, "fade")):
-            values = {each: self._placed(each, self._filter(each)[place]) for each in models}
-            stacked = np.stack([values[each] for each in self.batch]) if len(models) > 1 else values[self.model]
-            object.__setattr__(self, name, self.kernels.put(stacked))
+        excess = {each: self._excess(each) for each in models}
+        several = self.batch if len(models) > 1 else ()
+        stacked = np.stack([excess[each] for each in several]) if several else excess[self.model]
+        tangents = np.array([self._tangent(each) for each in several or (self.model,)])
+        object.__setattr__(self, "excess", self.kernels.put(stacked))
+        object.__setattr__(self, "tangents", self.kernels.put(tangents))
 
     def _kernels(self, array: Any, dtype: np.dtype[Any]) -> ViscoKernels:
         return kernels_of(array, self.model.grid, self.halo, dtype, len(self.batch) or None)
-
-    def _filter(self, model: Any) -> tuple[Any, Any, Any]:
-        attenuation = computable(model.attenuation).astype(np.float64)
-        return filter_of(attenuation, self._tangent(model))
 
     def _tangent(self, model: Any) -> float:
         return tan(pi * model.frequency * self.dt)
 
     def _squared(self, model: Any, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2 * self._filter(model)[0]
+        velocity, attenuation = (computable(each).astype(np.float64) for each in (model.velocity, model.attenuation))
+        squared = (velocity * self.dt) ** 2 * filter_of(attenuation, self._tangent(model))[0]
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
-    def _placed(self, model: Any, values: Any) -> Any:
-        return self.rows.pad(model.grid.extend(values.astype(self.dtype), self.halo))
+    def _excess(self, model: Any) -> Any:
+        excess = excess_of(computable(model.attenuation).astype(np.float64)).astype(self.dtype)
+        return self.rows.pad(model.grid.extend(excess, self.halo))
 
     @staticmethod
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:

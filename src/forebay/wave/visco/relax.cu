@@ -6,18 +6,32 @@
 
 typedef long long i64;
 
+// Relax a point: both coefficients follow from one number, which costs less than to read them.
+__device__ inline void relax_point(float p, float& old, float& lag, float excess, float tangent) {
+    const float x = 1 + excess, early = fmaf(x, tangent, 1.0f), over = 1 / ((x + tangent) * early);
+    const float fade = (x - tangent) * early * over, loss = 2 * tangent * excess * (2 + excess) * over;
+    const float later = fmaf(fade, lag, p - old);
+    old = fmaf(loss, later - lag, old);
+    lag = later;
+}
+
 // Take the lag one step further, and what pressure owes to it from the older field. A row of thread blocks has a shot of
 // a batch, which has a medium of its own where there are several `models`.
 extern "C" __global__ void relax(const float4* __restrict__ p, float4* __restrict__ old, float4* __restrict__ lag,
-                                 const float4* __restrict__ loss, const float4* __restrict__ fade, int words,
+                                 const float4* __restrict__ excess, const float* __restrict__ tangents, int words,
                                  int models) {
     const int word = blockIdx.x * blockDim.x + threadIdx.x;
     if (word >= words) return;
     const i64 at = static_cast<i64>(blockIdx.y) * words + word, own = models ? at : word;
-    const float4 before = old[at], kept = lag[at];
-    const float4 later = fused(__ldg(fade + own), kept, minus(__ldg(p + at), before));
-    old[at] = fused(__ldg(loss + own), minus(later, kept), before);
-    lag[at] = later;
+    const float4 now = __ldg(p + at), beyond = __ldg(excess + own);
+    const float tangent = __ldg(tangents + (models ? blockIdx.y : 0));
+    float4 before = old[at], kept = lag[at];
+    relax_point(now.x, before.x, kept.x, beyond.x, tangent);
+    relax_point(now.y, before.y, kept.y, beyond.y, tangent);
+    relax_point(now.z, before.z, kept.z, beyond.z, tangent);
+    relax_point(now.w, before.w, kept.w, beyond.w, tangent);
+    old[at] = before;
+    lag[at] = kept;
 }
 
 // Add a factor times the other wave's lag to sums, times a wave's change in a step and times its lag.

@@ -35,6 +35,11 @@ def speeds(attenuation: Any) -> tuple[Any, Any]:
     return np.sqrt(h / x), np.sqrt(h * x)
 
 
+def excess_of(attenuation: Any) -> Any:
+    """Return x - 1, from which steps compute d and f: it is as exact as the attenuation, however little that is."""
+    return attenuation + attenuation**2 / (1 + np.sqrt(1 + attenuation**2))
+
+
 def filter_of(attenuation: Any, tangent: float) -> tuple[Any, Any, Any]:
     """Return s, d and f of a modulus."""
     _, x, h = _shape_of(attenuation)
