@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from forebay.wave.acoustic.cpu import MANY, CpuKernels
-from forebay.wave.kernels.jit import jits, prange, writable
+from forebay.wave.kernels.jit import jit, prange, writable
 from forebay.wave.kernels.subnormal import flush, restore
 from forebay.wave.physics import State
 from forebay.wave.visco.solid import LAGGING
@@ -14,33 +14,37 @@ PART = 1 << 13
 """Points of a piece of work."""
 
 
-@jits
-def relax(p: Any, old: Any, lag: Any, excess: Any, tangent: Any, one: Any) -> None:
+def _relax(p: Any, old: Any, lag: Any, excess: Any, tangent: Any, one: Any) -> None:
     """Take the lag one step further, and what pressure owes to it from the older field; all arrays are flat."""
     two = one + one
     for part in prange((len(p) + PART - 1) // PART):
-        setting = flush()
-        for at in range(part * PART, min((part + 1) * PART, len(p))):
-            beyond, before, kept = excess[at], old[at], lag[at]
+        setting, own = flush(), slice(part * PART, min((part + 1) * PART, len(p)))
+        now, new, lagging, medium = p[own], old[own], lag[own], excess[own]  # counted from 0, loops become vectors
+        for at in range(len(now)):
+            beyond, before, kept = medium[at], new[at], lagging[at]
             x = one + beyond
             early = one + x * tangent
             over = one / ((x + tangent) * early)
-            later = (x - tangent) * early * over * kept + (p[at] - before)
-            old[at] = two * tangent * beyond * (two + beyond) * over * (later - kept) + before
-            lag[at] = later
+            later = (x - tangent) * early * over * kept + (now[at] - before)
+            new[at] = two * tangent * beyond * (two + beyond) * over * (later - kept) + before
+            lagging[at] = later
         restore(setting)
 
 
-@jits
-def sense(p: Any, old: Any, lag: Any, other: Any, of_loss: Any, of_fade: Any, factor: Any) -> None:
+def _sense(p: Any, old: Any, lag: Any, other: Any, of_loss: Any, of_fade: Any, factor: Any) -> None:
     """Add the products of another wave's lag with a wave's change and lag; all are flat."""
     for part in prange((len(p) + PART - 1) // PART):
-        setting = flush()
-        for at in range(part * PART, min((part + 1) * PART, len(p))):
-            scaled = factor * other[at]
-            of_loss[at] += scaled * (p[at] - old[at])
-            of_fade[at] += scaled * lag[at]
+        setting, own = flush(), slice(part * PART, min((part + 1) * PART, len(p)))
+        now, before, lagging, seen, changed, kept = p[own], old[own], lag[own], other[own], of_loss[own], of_fade[own]
+        for at in range(len(now)):
+            scaled = factor * seen[at]
+            changed[at] += scaled * (now[at] - before[at])
+            kept[at] += scaled * lagging[at]
         restore(setting)
+
+
+relax, sense = ([jit(parallel=parallel, lone=True)(loop) for parallel in (False, True)] for loop in (_relax, _sense))
+"""The loops for one thread, and at index 1 or True for several."""
 
 
 class ViscoCpuKernels(CpuKernels):
