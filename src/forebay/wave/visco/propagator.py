@@ -8,7 +8,7 @@ strain that there has been. With A = s (v dt)^2, and e what absorbing layers cha
 
 So M has no stencil to itself: the lag is known at a point from its own pressures, and a step takes it further first
 and takes d (lag_new - lag) from the older pressure; the rest is an acoustic step, with its layers, surface and images.
-Where nothing is lost d is 0, and p is what acoustic waves have, to the bit of A.
+Where nothing is lost d is 0, and p is what acoustic waves have, to the bit.
 
 All eigenvalues of a step are on the unit circle or inside, however the rock varies, where (dt / 2)^2 times the largest
 one of the Laplacian times that of M for the fastest waves is at most 1: at a point M only ever takes energy.
