@@ -78,7 +78,7 @@ class Acoustic(PressureWaves):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        kernels = self._kernels(computable(model.velocity), dtype)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
@@ -98,7 +98,10 @@ class Acoustic(PressureWaves):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
+    def _kernels(self, array: Any, dtype: np.dtype[Any]) -> AcousticKernels:
+        return kernels_of(array, self.model.grid, self.halo, dtype, len(self.batch) or None)
+
+    def _squared(self, model: Any, rows: Rows, dtype: np.dtype[Any]) -> Any:
         squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2
         return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
 
