@@ -298,6 +298,9 @@ def test_what_is_no_such_rock_is_refused():
         ViscoModel(velocity, 1 / q, grid, FREQUENCY, max_vel=2020.0)
     with pytest.raises(WaveError, match=r"reference frequency of 600 Hz.*below 500 Hz"):
         Visco(ViscoModel(velocity, 1 / q, grid, 600.0), 0.001)
+    others = [ViscoModel(velocity, 1 / q, grid, frequency) for frequency in (FREQUENCY, 600.0)]
+    with pytest.raises(WaveError, match=r"reference frequency of 600 Hz"):
+        Visco.of_batch(others, 0.001, 8, np.float32)
 
 
 def test_what_is_not_there_is_refused():

@@ -3,7 +3,6 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -58,7 +57,7 @@ class ViscoModel(FluidModel):
             raise WaveError(
                 "velocity and attenuation are not in the same memory: give both as NumPy's or both on the GPU"
             )
-        if not (isinstance(self.frequency, Real) and 0 < self.frequency < math.inf):
+        if not (isinstance(self.frequency, (int, float, np.number)) and 0 < self.frequency < math.inf):
             raise WaveError(
                 f"frequency={self.frequency!r}: give that in Hz at which velocity and attenuation hold, such as the "
                 "wavelet's"

@@ -59,13 +59,14 @@ class Visco(Acoustic):
     """T, for each model of a batch where there are several"""
 
     def __post_init__(self) -> None:
-        if not self.model.frequency * self.dt < 0.5:
+        models: dict[Any, None] = dict.fromkeys(self.batch or (self.model,))
+        highest = max(each.frequency for each in models)
+        if not highest * self.dt < 0.5:
             raise WaveError(
-                f"a reference frequency of {self.model.frequency:.6g} Hz, which steps of {self.dt:.6g} s do not hold: "
-                f"give one below {0.5 / self.dt:.4g} Hz, such as the wavelet's"
+                f"a reference frequency of {highest:.6g} Hz, which steps of {self.dt:.6g} s do not hold: give one "
+                f"below {0.5 / self.dt:.4g} Hz, such as the wavelet's"
             )
         super().__post_init__()
-        models = dict.fromkeys(self.batch or (self.model,))
         excess = {each: self._excess(each) for each in models}
         several = self.batch if len(models) > 1 else ()
         stacked = np.stack([excess[each] for each in several]) if several else excess[self.model]
