@@ -4,6 +4,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from forebay.torch import linear_cross_entropy
+
 
 class Attention(nn.Module):
     """The first half of a pre-norm transformer block."""
@@ -55,6 +57,26 @@ def transformer(device, width=2048, depth=8, batch=8, length=2048):
 def wholes(model):
     """Return the names of its blocks, each of which `fit` finds by its halves."""
     return [name for name, module in model.named_modules() if isinstance(module, Block)]
+
+
+class Causal(nn.Module):
+    """A transformer that learns to go on with words; its head is tied."""
+
+    def __init__(self, width, depth, words, chunked=True):
+        super().__init__()
+        self.embed, self.norm, self.chunked = nn.Embedding(words, width), nn.LayerNorm(width), chunked
+        self.blocks = nn.ModuleList(Block(width, max(1, width // 128)) for _ in range(depth))
+        nn.init.normal_(self.embed.weight, std=0.02)
+
+    def forward(self, tokens):
+        """Return the loss."""
+        x, target = self.embed(tokens[:, :-1]), tokens[:, 1:]
+        for block in self.blocks:
+            x = block(x)
+        if self.chunked:
+            return linear_cross_entropy(self.norm(x), self.embed.weight, target)
+        logits = functional.linear(self.norm(x), self.embed.weight).float()
+        return functional.cross_entropy(logits.flatten(0, 1), target.flatten())
 
 
 class Bottleneck(nn.Module):
