@@ -14,7 +14,7 @@ from harness.benchmark import TINY
 from forebay import Budget
 
 LOSSES = ("whole logits", "linear_cross_entropy", "linear_cross_entropy, fit at a half")
-WAYS = ("all on the device", "FSDP2 CPUOffloadPolicy", "fit and offloaded")
+WAYS = ("FSDP2 CPUOffloadPolicy", "fit and offloaded", "all on the device")
 GPU = not TINY and not no_gpu()
 
 
@@ -27,15 +27,15 @@ def whole(way: str, words: int, width: int, depth: int, shape: list[int], budget
 
     torch.manual_seed(0)
     with torch.device("cuda" if GPU else "cpu"):
-        model = Causal(width, depth, words, way != LOSSES[0]).to(torch.float32 if way == WAYS[1] else torch.bfloat16)
+        model = Causal(width, depth, words, way != LOSSES[0]).to(torch.float32 if way == WAYS[0] else torch.bfloat16)
         tokens = torch.randint(words, (shape[0], shape[1] + 1))
     count, optimizer = sum(p.numel() for p in model.parameters()), None
-    if way == WAYS[1]:
+    if way == WAYS[0]:
         shard(model)
     if way in WAYS:
         optimizer = torch.optim.AdamW(model.parameters(), 1e-4, fused=True)
-    if optimizer and way != WAYS[1]:
-        offloaded(optimizer, Budget(device=10**12 if way == WAYS[0] else budget // 8, host="110GB"), master=True)
+    if optimizer and way != WAYS[0]:
+        offloaded(optimizer, Budget(device=10**12 if way == WAYS[2] else budget // 8, host="110GB"), master=True)
     if "fit" in way:
         fit(model, Budget(device=budget if GPU else "1GB", host="8GB" if GPU else "1GB"))
 
@@ -52,7 +52,7 @@ def whole(way: str, words: int, width: int, depth: int, shape: list[int], budget
         torch.cuda.reset_peak_memory_stats()
     first = seconds(lambda: [step() for _ in range(9 if GPU and "fit" in way else 2)])
     taken = median([seconds(step) for _ in range(3 if optimizer else 10)])
-    told = (plan_of(model).explain() if "fit" in way else "", states_of(optimizer).explain() if way == WAYS[2] else "")
+    told = (plan_of(model).explain() if "fit" in way else "", states_of(optimizer).explain() if way == WAYS[1] else "")
     peak = torch.cuda.max_memory_allocated() if GPU else 0
     return {"seconds": taken, "first": first, "peak": peak, "parameters": count, "told": told}
 
@@ -81,7 +81,7 @@ def shard(model: Any) -> None:
 def main(asked: Any, report: Report) -> None:
     large, shape = {"loss": (128_000, 2048, 8), "adamw": (32_000, asked.width, 32)}, [4, 2048] if GPU else [2, 16]
     for part in asked.parts:
-        budget, base = int(asked.budget), WAYS[1] if part == "adamw" else LOSSES[0]
+        budget, base = int(asked.budget), WAYS[0] if part == "adamw" else LOSSES[0]
         for way in WAYS if part == "adamw" else LOSSES:
             figures = child(whole, way, *(large[part] if GPU else (1000, 32, 3)), shape, budget)
             report.say("\n".join(figures.pop("told", ())))

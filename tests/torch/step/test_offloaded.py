@@ -234,6 +234,51 @@ def test_masters_are_part_of_a_checkpoint():
     assert same((models[0], one), (models[1], two))
 
 
+def test_states_are_loaded_onto_themselves():
+    ours, theirs = pair(OPTIMIZERS["adam"])
+    train(*ours)
+    train(*theirs)
+    ours[1].load_state_dict(ours[1].state_dict())
+    train(*ours, seed=2)
+    train(*theirs, seed=2)
+    assert same(ours, theirs)
+
+
+def test_a_frozen_parameter_with_a_gradient_is_stepped_as_before():
+    ours, theirs = pair(OPTIMIZERS["adam"])
+    for model, optimizer in (ours, theirs):
+        train(model, optimizer)
+        model[3].requires_grad_(False)
+        model[3].weight.grad = torch.ones(64, 64)
+        optimizer.step()
+    assert same(ours, theirs)
+
+
+def test_masters_follow_what_others_do_to_their_parameters():
+    model = net(dtype=torch.bfloat16)
+    optimizer = offloaded(optim.SGD(model.parameters(), 1e-3), "1MB", master=True)
+    train(model, optimizer)
+    master = optimizer.state[model[0].weight]["master"].clone()
+    with torch.no_grad():
+        model[0].weight[0] = 3.0
+    model[0].weight.grad = torch.zeros_like(model[0].weight)
+    optimizer.step()
+    assert (model[0].weight[0] == 3).all()
+    assert torch.equal(optimizer.state[model[0].weight]["master"][1:], master[1:])
+
+
+def test_masters_begin_from_a_plain_checkpoint():
+    model, plain = net(dtype=torch.bfloat16), net()
+    other = optim.AdamW(plain.parameters(), 1e-3)
+    train(plain, other)
+    model.load_state_dict(plain.state_dict())
+    optimizer = offloaded(optim.AdamW(model.parameters(), 1e-3), Budget(device="50kB", host="1MB"), master=True)
+    optimizer.load_state_dict(other.state_dict())
+    train(model, optimizer)
+    assert all(states["exp_avg"].dtype == torch.float32 for states in optimizer.state.values())
+    assert states_of(optimizer).metrics.peak["device"] <= 50_000
+
+
 def test_a_copy_is_plain():
     model = net()
     optimizer = offloaded(optim.Adam(model.parameters()), TIGHT)

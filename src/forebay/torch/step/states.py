@@ -55,6 +55,7 @@ class OffloadedStates:
         self._loading: dict[str, Any] = {}
         self._held = 0
         self._leaving: deque[Away] = deque()
+        self._versions: dict[Tensor, int] = {}  # of parameters, when they were made the rounding of their masters
 
     def explain(self) -> str:
         """Tell where the states are."""
@@ -100,7 +101,7 @@ class OffloadedStates:
     def _planned(self) -> BatchPlan:
         """Return the plan for the parameters that there are."""
         groups = self.optimizer.param_groups
-        parameters = [(p, group) for group in groups for p in group["params"] if p.requires_grad]
+        parameters = [(p, g) for g in groups for p in g["params"] if p.requires_grad or p.grad is not None]
         if self._plan is not None and [id(p) for p, _ in parameters] == list(map(id, self._sizes)):
             return self._plan
         ratios: dict[tuple[int, torch.dtype], float] = {}
@@ -108,6 +109,7 @@ class OffloadedStates:
         for p, group in parameters:
             if states := self.optimizer.state.get(p):
                 sizes[p] = sum(state.nbytes for state in states.values() if _movable(state))
+                sizes[p] += 4 * p.numel() if self._mastered(p) and MASTER not in states else 0
                 continue
             kind = id(group), p.dtype
             if kind not in ratios:
@@ -164,12 +166,15 @@ class OffloadedStates:
                     master.grad = None
                     states[p] = states.pop(master, {}) | {MASTER: master}
                     p.copy_(master)
+                    self._versions[p] = p._version
 
     def _stand_in(self, parameter: Tensor) -> Tensor:
         """Return the float32 copy of a parameter, which has its states and its gradient for as long as a step takes."""
         states = self.optimizer.state
         own = states.pop(parameter, {})
         master: Tensor = own.pop(MASTER) if MASTER in own else parameter.detach().float()
+        if self._versions.get(parameter) != parameter._version:  # somebody else may have changed it
+            master = torch.where(master.to(parameter.dtype) == parameter, master, parameter.float())
         assert parameter.grad is not None
         master.grad = parameter.grad.float()
         if own:
@@ -264,9 +269,7 @@ class OffloadedStates:
     def load(self) -> None:
         """Take over the states of what was loaded, on the host, as the optimizer would on the device."""
         saved, self._loading, self._plan = self._loading, {}, None
-        for home in self._homes.values():
-            self._mover.room.give(home.piece, [])
-        self._homes.clear()
+        self._versions.clear()
         for group, numbers in zip(self.optimizer.param_groups, saved["param_groups"], strict=True):
             for p, number in zip(group["params"], numbers["params"], strict=True):
                 for key, state in saved["state"].get(number, {}).items():
