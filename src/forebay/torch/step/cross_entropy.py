@@ -188,10 +188,10 @@ def _sweep(
             if how.smoothing:
                 scores -= how.smoothing / len(weight)
             scores.scatter_add_(1, words, torch.full_like(words, how.smoothing - 1, dtype=how.wide))
-            scores *= (counted if scales is None else counted * scales[at])[:, None]
             if how.softcap is not None:
                 scores.addcmul_(scores * logits, logits, value=-1)
-            gradients.add(at, logits.copy_(scores), some, weight)
+            torch.mul(scores, (counted if scales is None else counted * scales[at])[:, None], out=logits)
+            gradients.add(at, logits, some, weight)
             del logits, scores  # before the next are there
     return losses
 
