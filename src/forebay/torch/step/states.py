@@ -128,13 +128,13 @@ class OffloadedStates:
     def _ratio(self, group: dict[str, Any], parameter: Tensor) -> float:
         """Return the bytes of states for each element, as a step of a tiny parameter tells."""
         dtype = torch.float32 if self._mastered(parameter) else parameter.dtype
-        probe = torch.zeros(4, 4, dtype=dtype, device=parameter.device)
-        probe.grad = torch.zeros_like(probe)
-        with self._instead([[probe] if each is group else [] for each in self.optimizer.param_groups]):
+        tiny = torch.zeros(4, 4, dtype=dtype, device=parameter.device)
+        tiny.grad = torch.zeros_like(tiny)
+        with self._instead([[tiny] if each is group else [] for each in self.optimizer.param_groups]):
             unhooked_step(self.optimizer)
-        states = self.optimizer.state.pop(probe, {})
+        states = self.optimizer.state.pop(tiny, {})
         bytes_of: int = sum(state.nbytes for state in states.values() if _movable(state))
-        return (bytes_of + (probe.nbytes if self._mastered(parameter) else 0)) / probe.numel()
+        return (bytes_of + (tiny.nbytes if self._mastered(parameter) else 0)) / tiny.numel()
 
     @contextmanager
     def _instead(self, parameters: Sequence[list[Tensor]]) -> Iterator[None]:
