@@ -176,8 +176,8 @@ def _sweep(
             scores = logits if how.softcap is None else logits.div_(how.softcap).tanh_() * how.softcap
             scores = torch.log_softmax(scores, -1, dtype=how.wide)
             counted = target[at] != how.ignore_index
-            words = target[at].where(counted, 0)[:, None]
-            loss = scores.gather(1, words)[:, 0] * (how.smoothing - 1)
+            right = torch.arange(len(some), device=some.device), target[at].where(counted, 0)
+            loss = scores[right] * (how.smoothing - 1)
             if how.smoothing:
                 loss -= how.smoothing * scores.mean(-1)
             losses[at] = loss.where(counted, 0)
@@ -187,7 +187,7 @@ def _sweep(
             scores = scores.exp_()
             if how.smoothing:
                 scores -= how.smoothing / len(weight)
-            scores.scatter_add_(1, words, torch.full_like(words, how.smoothing - 1, dtype=how.wide))
+            scores[right] -= 1 - how.smoothing
             if how.softcap is not None:
                 scores.addcmul_(scores * logits, logits, value=-1)
             torch.mul(scores, (counted if scales is None else counted * scales[at])[:, None], out=logits)
