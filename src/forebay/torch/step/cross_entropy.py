@@ -27,8 +27,9 @@ def linear_cross_entropy(
 ) -> Tensor:
     """Return the cross entropy of ``hidden @ weight.T + bias``, with the logits of some rows at a time.
 
-    It is `torch.nn.functional.cross_entropy` of float32 logits within rounding, and so are its gradients. These are
-    computed with the loss, so that each logit is made once, unless ``reduction="none"``. Sums over rows are in float32.
+    It is `torch.nn.functional.cross_entropy` of those logits within rounding, and so are its gradients. These are
+    computed with the loss, so that each logit is made once, unless ``reduction="none"``. Products are in the type of
+    `hidden`, or of autocast; what comes after them, and sums over rows, in float32.
 
     Parameters
     ----------
