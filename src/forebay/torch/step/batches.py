@@ -40,7 +40,7 @@ def plan_batches(sizes: Sequence[int], budget: Budget) -> BatchPlan:
             f"the states of one parameter take {to_text(largest)} of the device, whose part of the budget is "
             f"{to_text(device)}: give that or more"
         )
-    batches = _batches(sizes, max(largest, min(BATCH, device // 3)))
+    batches = _batches(sizes, min(BATCH, device // 3))
     bytes_of = [sum(sizes[number] for number in batch) for batch in batches]
     moving, staying = len(batches), 0
     # From the end: those that stay are stepped while the last that moved leave.
@@ -57,7 +57,7 @@ def plan_batches(sizes: Sequence[int], budget: Budget) -> BatchPlan:
 
 
 def _batches(sizes: Sequence[int], most: int) -> list[range]:
-    """Take neighbours together, up to so many bytes."""
+    """Take neighbours together, up to so many bytes; one that has more is alone."""
     batches: list[range] = []
     taken = most
     for number, size in enumerate(sizes):
