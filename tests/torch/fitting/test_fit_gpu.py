@@ -178,4 +178,4 @@ def test_on_a_gpu_what_is_in_no_block_is_told():
         optimizer.step()
     plan, kept = plan_of(model), 3 * sum(parameter.nbytes for parameter in model.parameters())
     assert kept <= plan.base <= kept + x.nbytes + 2**27
-    assert 134e6 <= plan.behind <= 4 * 134e6
+    assert 134e6 <= plan.behind <= 8 * 134e6  # what the loss makes of it too
