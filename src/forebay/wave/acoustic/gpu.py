@@ -72,6 +72,7 @@ class GpuKernels:
         self._launches: dict[tuple[str, bool], Launch] = {}
         self._scattering: dict[int, tuple[Points, Launch]] = {}
         self._correlations: dict[int, tuple[Any, EncodedCorrelation]] = {}
+        self._correlating: dict[bool, Launch] = {}
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
@@ -106,10 +107,19 @@ class GpuKernels:
         launch(self.device.stream())
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
-        """Add p q to an image and p p to its illumination, where `run` has not done so."""
-        scaled = self.dtype.type(factor) * p
-        image += scaled * q
-        illumination += scaled * p
+        """Add p q to an image and p p to its illumination, where `run` has not done so; q may be a whole field."""
+        part = q.shape == image.shape
+        if part not in self._correlating:
+            field = {name[5:]: count for name, count in self._covered.items() if name.startswith("seen_")}
+            place = self._covered | {name: 0 for name in self._covered if name.startswith("first_")}
+            arguments = {"record": None, "p": None, "image": None, "light": None, "factor": 0.0}
+            arguments |= field | place if part else self._field | self._covered
+            self._correlating[part] = self._listed("correlate", self._grid_of_window, arguments)
+        launch, address = self._correlating[part], self.device.address
+        record = self.device.arrays.ascontiguousarray(p)
+        launch.set(record=address(record), p=address(q), image=address(image), light=address(illumination))
+        launch.set(factor=float(factor))  # and addresses as numbers: nothing is kept alive
+        launch(self.device.stream())
 
     def crop(self, p: Any) -> Any:
         """Copy what records and images cover of a field into an array without gaps."""
@@ -121,10 +131,13 @@ class GpuKernels:
 
     @cached_property
     def _cropping(self) -> Launch:
-        words = self._covered["seen_rows"] * self._covered["seen_words"]
-        grid = (-(-words // THREADS), min(self._covered["seen_planes"], 65535), self._shots)
         arguments = {"p": None, "out": None, **self._field, **self._covered}
-        return self._listed("crop", grid, arguments)
+        return self._listed("crop", self._grid_of_window, arguments)
+
+    @property
+    def _grid_of_window(self) -> tuple[int, int, int]:
+        words = self._covered["seen_rows"] * self._covered["seen_words"]
+        return -(-words // THREADS), min(self._covered["seen_planes"], 65535), self._shots
 
     @property
     def _field(self) -> dict[str, int]:
