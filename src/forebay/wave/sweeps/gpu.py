@@ -18,8 +18,8 @@ from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
-SHORTEST, LOST = 24, 8
-"""The fewest planes that thread blocks march through, and how many take as long as a march takes to begin."""
+WAVES, SHORTEST = 12, 24
+"""Thread blocks for each that there is room for, since those with layers take longer, and the fewest planes of one."""
 LANES, WORD_BYTES = 32, 16
 
 
@@ -32,13 +32,15 @@ class SweepGpuKernels(GpuKernels, ABC):
     """the fields of a state, each of which has an older one"""
     reflected = True
     """whether anybody looks at the pressure above a free surface"""
+    rows_of_block = 16
+    """rows of a thread block, in three dimensions: what it has of all planes must fit into shared memory"""
     outer: int
     """words at each end of a warp's that it only reads, in three dimensions"""
 
     def __init__(
         self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
     ) -> None:
-        volume = Variant(block=(LANES, 16), blocks=1, ahead=2)
+        volume = Variant(block=(LANES, self.rows_of_block), blocks=1, ahead=2)
         chosen = variant or (volume if grid.ndim == 3 else Variant(block=(THREADS, 1)))
         super().__init__(grid, radius, dtype, None, device, chosen)
         self._prepared: dict[str, Launch] = {}
@@ -119,13 +121,9 @@ class SweepGpuKernels(GpuKernels, ABC):
         return Launch(self.device, kernel, (*tiles, parts), self.variant.block, arguments, shared)
 
     def _parts(self, tiles: int) -> int:
-        """Choose in how many parts thread blocks march: those of a wave end together."""
+        """Choose in how many parts thread blocks march through the planes."""
         planes = self._planes - 2 * self.radius
-
-        def seconds(parts: int) -> int:
-            return -(-tiles * parts // self._slots) * (-(-planes // parts) + LOST)
-
-        return self.variant.chunks or min(range(1, max(1, planes // SHORTEST) + 1), key=seconds)
+        return self.variant.chunks or max(1, min(-(-WAVES * self._slots // tiles), planes // SHORTEST))
 
     def _grid_of(self, layers: Layers, weights: Sequence[float]) -> tuple[dict[str, Any], int]:
         """Describe fields and layers as the kernels read them; tell the most values that an axis has of a memory."""

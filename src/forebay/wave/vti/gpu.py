@@ -12,6 +12,7 @@ class VTIGpuKernels(SweepGpuKernels):
     """The kernels for one grid and one order, in float32."""
 
     folder, newest, reflected, outer = Path(__file__).parent, ("p", "r"), False, 1
+    rows_of_block = 12  # whose planes from the current one to the farthest fit into shared memory
 
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
@@ -34,4 +35,4 @@ class VTIGpuKernels(SweepGpuKernels):
 
     def _shared(self) -> int:
         stages, rows = self.variant.ahead, self.variant.block[1]
-        return LANES * ((stages + 1) * (rows + 2 * self.radius) + 9 * stages * rows)
+        return LANES * ((stages + self.radius + 1) * (3 * rows + 2 * self.radius) + 4 * stages * rows)
