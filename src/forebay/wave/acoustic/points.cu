@@ -43,8 +43,8 @@ extern "C" __global__ void correlate(const float4* __restrict__ record, const fl
         const i64 at = plane * covered + place;
         const float4 seen = __ldcs(record + at), scaled = times(factor, seen);
         const float4 other = __ldcs(p + (static_cast<i64>(first_plane + plane) * rows + row) * words + word);
-        __stcs(image + at, plus(__ldcs(image + at), times(scaled, other)));
-        __stcs(light + at, plus(__ldcs(light + at), times(scaled, seen)));
+        __stcs(image + at, fused(scaled, other, __ldcs(image + at)));
+        __stcs(light + at, fused(scaled, seen, __ldcs(light + at)));
     }
 }
 
