@@ -21,6 +21,8 @@ from forebay.wave.kernels.variant import Variant
 WAVES, SHORTEST = 12, 24
 """Thread blocks for each that there is room for, since those with layers take longer, and the fewest planes of one."""
 LANES, WORD_BYTES = 32, 16
+ROWS_OF_BLOCK = (16, 12, 8, 4)
+"""Of a thread block in three dimensions: the first that shared memory has room for, since rows around are read too."""
 
 
 class SweepGpuKernels(GpuKernels, ABC):
@@ -32,18 +34,18 @@ class SweepGpuKernels(GpuKernels, ABC):
     """the fields of a state, each of which has an older one"""
     reflected = True
     """whether anybody looks at the pressure above a free surface"""
-    rows_of_block = 16
-    """rows of a thread block, in three dimensions: what it has of all planes must fit into shared memory"""
     outer: int
     """words at each end of a warp's that it only reads, in three dimensions"""
 
     def __init__(
         self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
     ) -> None:
-        volume = Variant(block=(LANES, self.rows_of_block), blocks=1, ahead=2)
-        chosen = variant or (volume if grid.ndim == 3 else Variant(block=(THREADS, 1)))
-        super().__init__(grid, radius, dtype, None, device, chosen)
+        super().__init__(grid, radius, dtype, None, device, variant or Variant(block=(THREADS, 1)))
         self._prepared: dict[str, Launch] = {}
+        for rows in ROWS_OF_BLOCK if variant is None and grid.ndim == 3 else ():
+            self.variant = Variant(block=(LANES, rows), blocks=1, ahead=2)
+            if WORD_BYTES * self._shared() <= self.device.shared:
+                break
 
     def run_forward(
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any

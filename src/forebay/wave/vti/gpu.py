@@ -12,7 +12,6 @@ class VTIGpuKernels(SweepGpuKernels):
     """The kernels for one grid and one order, in float32."""
 
     folder, newest, reflected, outer = Path(__file__).parent, ("p", "r"), False, 1
-    rows_of_block = 12  # whose planes from the current one to the farthest fit into shared memory
 
     def sense(self, propagator: Any, sums: dict[str, Any], state: Any, record: Any, factor: float) -> None:
         """Add what the step back that has led to a state owes to the model, of the fields before that step."""
