@@ -2,8 +2,6 @@
 //
 // RADIUS, of the stencil, is defined from outside.
 
-#include "../sweeps/float4.cuh"
-
 constexpr int BOTH = 2 * RADIUS;
 struct Stencil { float c[RADIUS]; };
 
@@ -33,8 +31,4 @@ __device__ inline float inverse(float value) {
 #else
     return 1.0f / value;
 #endif
-}
-
-__device__ inline float4 inverse(float4 word) {
-    return make_float4(inverse(word.x), inverse(word.y), inverse(word.z), inverse(word.w));
 }

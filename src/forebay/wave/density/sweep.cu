@@ -12,35 +12,35 @@
 #include "stencil.cuh"
 
 // Give the sum of differences of a field around the half point after a point, with zeta where it is differentiated too.
-template <int AXIS, typename T = float>
-__device__ inline T difference(const Grid& g, const float* __restrict__ p, int k, int j, int i, bool back) {
+template <int AXIS>
+__device__ inline float difference(const Grid& g, const float* __restrict__ p, int k, int j, int i, bool back) {
     const Axis& axis = g.axes[AXIS];
     const i64 stride = g.stride<AXIS>();
     const int place = AXIS == 0 ? k : AXIS == 1 ? i : j;
     p += g.cell(k, j, i);
-    T total = {};
+    float total = 0;
 #pragma unroll
     for (int n = 0; n < RADIUS; ++n) {
-        total = fused(S.c[n], minus(load<T>(p + (1 + n) * stride), load<T>(p - n * stride)), total);
+        total = fmaf(S.c[n], __ldg(p + (1 + n) * stride) - __ldg(p - n * stride), total);
     }
     if (back && (place + RADIUS >= axis.high || place - RADIUS < axis.low)) {
         for (int n = 1 - RADIUS; n <= RADIUS; ++n) {
             if (!axis.layered(place + n)) continue;
             const i64 at = g.memory<AXIS>(k + (AXIS == 0) * n, j + (AXIS == 2) * n, i + (AXIS == 1) * n);
-            total = fused(n > 0 ? S.c[n - 1] : -S.c[-n], *reinterpret_cast<const T*>(axis.zeta + at), total);
+            total = fmaf(n > 0 ? S.c[n - 1] : -S.c[-n], axis.zeta[at], total);
         }
     }
     return total;
 }
 
 // Give the flux there, without what layers remember; there is none out of the computed points.
-template <int AXIS, typename T = float>
-__device__ inline T plain(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, int k, int j,
+template <int AXIS>
+__device__ inline float plain(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, int k, int j,
                               int i, bool back = false) {
-    if (!g.axes[AXIS].crossed(AXIS == 0 ? k : AXIS == 1 ? i : j)) return {};
+    if (!g.axes[AXIS].crossed(AXIS == 0 ? k : AXIS == 1 ? i : j)) return 0;
     const i64 at = g.cell(k, j, i);
-    const T light = times(g.axes[AXIS].w, inverse(plus(load<T>(rho + at), load<T>(rho + at + g.stride<AXIS>()))));
-    return times(light, difference<AXIS, T>(g, p, k, j, i, back));
+    const float light = g.axes[AXIS].w * inverse(__ldg(rho + at) + __ldg(rho + at + g.stride<AXIS>()));
+    return light * difference<AXIS>(g, p, k, j, i, back);
 }
 
 // Give the flux there as layers leave it.
@@ -127,20 +127,19 @@ __device__ inline void sweep(const Grid& g, const float* __restrict__ p, float* 
     }
 }
 
-// Take a value of an axis's memory, or a word of it, further: zeta of the field, or else psi of the flux.
-template <int AXIS, typename T>
+// Take a value of an axis's memory further: zeta of the field, or else psi of the flux.
+template <int AXIS>
 __device__ inline void recall(const Grid& g, const float* __restrict__ p, const float* __restrict__ rho, u32 number,
                               int back, int whole) {
     const Axis& axis = g.axes[AXIS];
     int k, j, i;
-    if (!remembered<AXIS>(g, number * static_cast<u32>(sizeof(T) / sizeof(float)), k, j, i)) return;
-    const int place = AXIS == 0 ? k : AXIS == 1 ? i : j, kept = g.axes[1].last - i;
-    T& value = *reinterpret_cast<T*>((whole ? axis.zeta : axis.psi) + g.memory<AXIS>(k, j, i));
+    if (!remembered<AXIS>(g, number, k, j, i)) return;
+    const int place = AXIS == 0 ? k : AXIS == 1 ? i : j;
     if (whole) {
-        keep(value, fused(axis.b[place], value, times(axis.a[place], load<T>(p + g.cell(k, j, i)))), kept);
+        stretched<AXIS>(g, p[g.cell(k, j, i)], k, j, i);
     } else {
-        const T flux = times(axis.half_a[place], plain<AXIS, T>(g, p, rho, k, j, i, back));
-        keep(value, fused(axis.half_b[place], value, flux), kept);
+        float& psi = axis.psi[g.memory<AXIS>(k, j, i)];
+        psi = fmaf(axis.half_b[place], psi, axis.half_a[place] * plain<AXIS>(g, p, rho, k, j, i, back));
     }
 }
 
@@ -151,13 +150,13 @@ __device__ inline void recall(const Grid& g, const float* __restrict__ p, const 
     ARGUMENTS, float *__restrict__ old, float *__restrict__ stiff, const float *__restrict__ other, float factor, \
         int mirrored, int chunk
 
-// A thread a value, or a word across rows, a row of thread blocks an axis.
+// A thread a value, a row of thread blocks an axis.
 extern "C" __global__ void remember(ARGUMENTS, int back, int whole) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const u32 number = blockIdx.x * blockDim.x + threadIdx.x;
-    if (blockIdx.y == 0) return recall<0, Across>(g, p, rho, number, back, whole);
-    if (blockIdx.y == 1) return recall<1, float>(g, p, rho, number, back, whole);
-    recall<LAST, Across>(g, p, rho, number, back, whole);
+    if (blockIdx.y == 0) return recall<0>(g, p, rho, number, back, whole);
+    if (blockIdx.y == 1) return recall<1>(g, p, rho, number, back, whole);
+    recall<LAST>(g, p, rho, number, back, whole);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) advance(SWEPT) {

@@ -15,7 +15,10 @@ constexpr int OUTER = 2, FAR = BOTH - 1;
 constexpr int HIGH = BLOCK_Y + 2 * FAR, HEAVY = BLOCK_Y + BOTH, FLUXES = BLOCK_Y + FAR, TILE = (HIGH + HEAVY) * LANES;
 constexpr int OLD = 0, STIFF = THREADS, AHEAD = 2 * THREADS, RHO = 3 * THREADS, OWN = 4 * THREADS;
 
-__device__ inline float4 light_of(float w, float4 rho, float4 next) { return times(w, inverse(plus(rho, next))); }
+__device__ inline float4 light_of(float w, float4 rho, float4 next) {
+    return make_float4(w * inverse(rho.x + next.x), w * inverse(rho.y + next.y), w * inverse(rho.z + next.z),
+                       w * inverse(rho.w + next.w));
+}
 
 // Give the sum of differences of words around the half point after the first: `at` tells of each.
 template <typename At>

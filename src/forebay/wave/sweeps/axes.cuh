@@ -6,11 +6,6 @@ typedef unsigned int u32;
 typedef long long i64;
 
 constexpr int LAST = AXES - 1;
-#if AXES == 3
-typedef float4 Across;  // what a thread takes at a time of the memory of axes across rows
-#else
-typedef float Across;
-#endif
 
 // An axis: where its points are computed, its layers, their coefficients at whole points and at half ones, their memory,
 // and the weight of what is differentiated along it.
@@ -65,7 +60,7 @@ __device__ inline Grid grid_of(const u32* __restrict__ table, const float* __res
     return g;
 }
 
-// Find the place of a value of an axis's memory, or of the first of a word; tell whether anything is computed there.
+// Find the place of a value of an axis's memory; tell whether anything is computed there.
 template <int AXIS>
 __device__ inline bool remembered(const Grid& g, u32 number, int& k, int& j, int& i) {
     const Axis& axis = g.axes[AXIS];

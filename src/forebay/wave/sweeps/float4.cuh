@@ -3,11 +3,6 @@
 
 constexpr int LANES = 32;
 
-__device__ inline float plus(float a, float b) { return a + b; }
-__device__ inline float minus(float a, float b) { return a - b; }
-__device__ inline float times(float a, float b) { return a * b; }
-__device__ inline float fused(float a, float b, float c) { return fmaf(a, b, c); }
-
 __device__ inline float4 plus(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
 __device__ inline float4 minus(float4 a, float4 b) { return make_float4(a.x - b.x, a.y - b.y, a.z - b.z, a.w - b.w); }
@@ -22,19 +17,6 @@ __device__ inline float4 fused(float4 a, float4 b, float4 c) {
 
 __device__ inline float4 fused(float a, float4 b, float4 c) {
     return make_float4(fmaf(a, b.x, c.x), fmaf(a, b.y, c.y), fmaf(a, b.z, c.z), fmaf(a, b.w, c.w));
-}
-
-// Read a value, or a word of them, that nothing writes to.
-template <typename T>
-__device__ inline T load(const float* at) {
-    return __ldg(reinterpret_cast<const T*>(at));
-}
-
-// Write the first so many of a word's points, or a value.
-__device__ inline void keep(float& at, float value, int) { at = value; }
-
-__device__ inline void keep(float4& at, float4 word, int kept) {
-    at = make_float4(word.x, kept > 1 ? word.y : at.y, kept > 2 ? word.z : at.z, kept > 3 ? word.w : at.w);
 }
 
 // Where a word is in shared memory: an address that is computed once, which the compiler else does for each copy.

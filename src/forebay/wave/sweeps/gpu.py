@@ -128,7 +128,7 @@ class SweepGpuKernels(GpuKernels, ABC):
         return self.variant.chunks or max(1, min(-(-WAVES * self._slots // tiles), planes // SHORTEST))
 
     def _grid_of(self, layers: Layers, weights: Sequence[float]) -> tuple[dict[str, Any], int]:
-        """Describe fields and layers as the kernels read them; tell how many threads the memory of an axis takes."""
+        """Describe fields and layers as the kernels read them; tell the most values that an axis has of a memory."""
         order = [0, 1] if self._axes == 2 else [0, 2, 1]
         offsets, table = layers.offsets(2), [self._planes, self._rows, layers.fields[-1]]
         coefficients, begin = [], 0
@@ -143,6 +143,4 @@ class SweepGpuKernels(GpuKernels, ABC):
             "pml": None,
             **{f"w_{letter}": weights[axis] for letter, axis in zip("zxy", [*order, 0][:3], strict=True)},
         }
-        # A thread takes a value, or a word of axes across rows in three dimensions.
-        *across, along = (int(size) // 2 for size in np.diff(offsets))
-        return arguments, max(along, *(size // (WORD if self._axes == 3 else 1) for size in across))
+        return arguments, max(int(size) // 2 for size in np.diff(offsets))

@@ -17,13 +17,10 @@ constexpr int WIDE = BLOCK_X + 2 * RADIUS, BESIDE = AXES == 3 ? RADIUS : 0, HIGH
 struct Waves {
     const float *__restrict__ p, *__restrict__ r, *__restrict__ hard, *__restrict__ share, *__restrict__ excess;
 
-    template <typename T = float> __device__ T vertical(i64 at) const {
-        return fused(load<T>(share + at), load<T>(p + at), times(load<T>(excess + at), load<T>(r + at)));
+    __device__ float vertical(i64 at) const {
+        return fmaf(__ldg(share + at), __ldg(p + at), __ldg(excess + at) * __ldg(r + at));
     }
-    template <int AXIS, typename T> __device__ T stress(i64 at) const {
-        if (AXIS) return load<T>(p + at);
-        return vertical<T>(at);
-    }
+    template <int AXIS> __device__ float stress(i64 at) const { return AXIS ? __ldg(p + at) : vertical(at); }
 };
 
 // Take zeta of a second derivative further, and give that as the layers leave it.
@@ -124,40 +121,34 @@ __device__ inline void sweep(const Grid& g, const Waves& wave, float* __restrict
     }
 }
 
-// Take a value of an axis's memory, or a word of it, further: zeta of what is differentiated, or else psi.
-template <int AXIS, typename T>
+// Take a value of an axis's memory further: zeta of what is differentiated, or else psi.
+template <int AXIS>
 __device__ inline void recall(const Grid& g, const Waves& wave, u32 number, int back, int whole) {
     const Axis& axis = g.axes[AXIS];
     int k, j, i;
-    if (!remembered<AXIS>(g, number * static_cast<u32>(sizeof(T) / sizeof(float)), k, j, i)) return;
-    const int place = AXIS == 0 ? k : AXIS == 1 ? i : j, kept = g.axes[1].last - i;
-    const i64 here = g.cell(k, j, i), stride = g.stride<AXIS>();
-    const auto memory = [](float* of, u32 at) -> T& { return *reinterpret_cast<T*>(of + at); };
-    const u32 at = g.memory<AXIS>(k, j, i);
+    if (!remembered<AXIS>(g, number, k, j, i)) return;
+    const int place = AXIS == 0 ? k : AXIS == 1 ? i : j;
+    const i64 here = g.cell(k, j, i), stride = g.stride<AXIS>(), at = g.memory<AXIS>(k, j, i);
     if (whole) {
-        T& zeta = memory(axis.zeta, at);
-        keep(zeta, fused(axis.b[place], zeta, wave.stress<AXIS, T>(here)), kept);
+        axis.zeta[at] = fmaf(axis.b[place], axis.zeta[at], wave.stress<AXIS>(here));
         return;
     }
-    T flux = {};
-    float gain = 1;
+    float flux = 0, gain = 1;
     if (back) {
-        const T before = wave.stress<AXIS, T>(here - stride), turned = times(axis.a[place], memory(axis.zeta, at));
-        flux = minus(minus(before, wave.stress<AXIS, T>(here)), turned);
+        flux = wave.stress<AXIS>(here - stride) - wave.stress<AXIS>(here) - axis.a[place] * axis.zeta[at];
         if (axis.layered(place - 1)) {
-            const u32 last = g.memory<AXIS>(k - (AXIS == 0), j - (AXIS == 2), i - (AXIS == 1));
-            flux = fused(axis.a[place - 1], memory(axis.zeta, last), flux);
+            const i64 last = g.memory<AXIS>(k - (AXIS == 0), j - (AXIS == 2), i - (AXIS == 1));
+            flux = fmaf(axis.a[place - 1], axis.zeta[last], flux);
         }
     } else {
         gain = axis.half_a[place];
 #pragma unroll
         for (int n = 1; n <= RADIUS; ++n) {
-            const T after = wave.stress<AXIS, T>(here + (n - 1) * stride);
-            flux = fused(F.c[n], minus(after, wave.stress<AXIS, T>(here - n * stride)), flux);
+            const float after = wave.stress<AXIS>(here + (n - 1) * stride);
+            flux = fmaf(F.c[n], after - wave.stress<AXIS>(here - n * stride), flux);
         }
     }
-    T& psi = memory(axis.psi, at);
-    keep(psi, fused(axis.half_b[place], psi, times(gain, flux)), kept);
+    axis.psi[at] = fmaf(axis.half_b[place], axis.psi[at], gain * flux);
 }
 
 #define ARGUMENTS                                                                                               \
@@ -171,14 +162,14 @@ __device__ inline void recall(const Grid& g, const Waves& wave, u32 number, int 
     sweep<BACK, SENSE>(grid_of(table, ab, pml, w_z, w_x, w_y), {p, r, hard, share, excess}, p_old, r_old, third, other_p, \
                        other_r, factor, mirrored, chunk)
 
-// A thread a value, or a word across rows, a row of thread blocks an axis.
+// A thread a value, a row of thread blocks an axis.
 extern "C" __global__ void remember(ARGUMENTS, int back, int whole) {
     const Grid g = grid_of(table, ab, pml, w_z, w_x, w_y);
     const Waves wave = {p, r, hard, share, excess};
     const u32 number = blockIdx.x * blockDim.x + threadIdx.x;
-    if (blockIdx.y == 0) return recall<0, Across>(g, wave, number, back, whole);
-    if (blockIdx.y == 1) return recall<1, float>(g, wave, number, back, whole);
-    recall<LAST, Across>(g, wave, number, back, whole);
+    if (blockIdx.y == 0) return recall<0>(g, wave, number, back, whole);
+    if (blockIdx.y == 1) return recall<1>(g, wave, number, back, whole);
+    recall<LAST>(g, wave, number, back, whole);
 }
 
 extern "C" __global__ void __launch_bounds__(BLOCK_X* BLOCK_Y) advance(SWEPT) { SWEEP(false, false); }

@@ -178,19 +178,6 @@ __device__ inline void march(const Grid& g, const Waves& wave, float4* __restric
         float4 in_z = times(S.c[0], q[RADIUS]), in_x = times(S.c[0], c), in_y = in_x;
         add_neighbours<1>(at, row, q, in_z, in_y, in_x);
         const u32 row_number = k * rows + j;
-        if (near && own && k + 1 < end) {  // what the next plane needs of the layers' memory
-            const Axis &down = g.axes[0], &along = g.axes[1], &across = g.axes[2];
-            if (near & ON<0>) {
-                fetch_ahead<0>(g, down.psi, k + 1 + (BACK ? RADIUS : 1), j, i);
-                fetch_ahead<0>(g, down.zeta, k + 1 + (BACK ? RADIUS : 0), j, i);
-            }
-            if (near & ON<2>) {
-                fetch_ahead<2>(g, across.psi, k + 1, j, i);
-                fetch_ahead<2>(g, across.zeta, k + 1, j, i);
-            }
-            along_row.fetch(along.psi, row_number + rows);
-            along_row.fetch(along.zeta, row_number + rows);
-        }
         if (BACK && near & ON<1>) in_x = plus(in_x, returned_along(g.axes[1], along_row, row_number, i));
         if (!BACK) in_x = layered_along(g.axes[1], along_row, row_number, in_x, i);
         if (own) {
