@@ -20,7 +20,7 @@ from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
 SOURCE = Path(__file__).parent / "volume.cu"
-MIGRATING = ("retreat_and_image", "retreat", "advance", "change_back", "change")
+MIGRATING = ("retreat", "advance", "change_back", "change")
 """The kernels of a migration, those first that take longest to compile."""
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
@@ -99,14 +99,8 @@ class VolumeKernels(AcousticGpuKernels):
             self._stepped["step", back] = launch
         return self._stepped["step", back]
 
-    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
-        if ("image", back) not in self._stepped:
-            arguments = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
-            how = (propagator.squared, propagator.weights, propagator.layers, arguments)
-            self._stepped["image", back] = self._step_of("retreat_and_image", *how)
-        launch = self._stepped["image", back]
-        launch.set(**gpu.record_of(image), light=image.illumination)
-        return launch
+    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> None:
+        """Leave the image to a kernel of its own: a stencil whose tiles the image's do not meet reads more of both."""
 
     def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:
         if ("sense", True) not in self._stepped:
