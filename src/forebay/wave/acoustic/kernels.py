@@ -57,8 +57,7 @@ class AcousticKernels(PressureKernels, Protocol):
 
 def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
     """Choose the kernels by where the arrays of a model are."""
-    if dtype not in (np.float32, np.float64):
-        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    check_type(dtype)
     if not isinstance(array, np.ndarray):
         from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
 
@@ -66,6 +65,12 @@ def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots:
     from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
 
     return CpuKernels(grid, radius, dtype, shots)
+
+
+def check_type(dtype: np.dtype[Any]) -> None:
+    """Refuse types that no loops are compiled for."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
 
 
 def scatterers(propagator: Any, change: Any, parameter: str) -> Any:

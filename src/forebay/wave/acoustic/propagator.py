@@ -11,7 +11,7 @@ and with what the receivers send back in the place of the sources.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,6 +64,8 @@ class Acoustic(PressureWaves):
     dtype: Any = np.float32
     batch: tuple[AcousticModel, ...] = ()
     """models of shots that advance together, see `of_batch`; `model` is the first"""
+    paging: Callable[[Grid, int, np.dtype[Any]], AcousticKernels] | None = None
+    """what makes kernels of fields that are paged, see `wave.paged`"""
     kernels: AcousticKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
@@ -78,7 +80,10 @@ class Acoustic(PressureWaves):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        if self.paging is not None:
+            kernels = self.paging(grid, self.order // 2, dtype)
+        else:
+            kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
         rows = kernels.rows
         squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
