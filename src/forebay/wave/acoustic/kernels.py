@@ -1,9 +1,10 @@
 """What the acoustic loops of a CPU and of a GPU both compute, and what is made of it alike: Born modelling."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.codec import Codec
 from forebay.errors import WaveError
@@ -55,6 +56,13 @@ class AcousticKernels(PressureKernels, Protocol):
         """Return how many values layers put somewhere in a step, for a stencil or a gradient."""
 
 
+class PagingKernels(AcousticKernels, Protocol):
+    """Loops of fields that are larger than the memory they are computed in."""
+
+    def filled(self, shape: tuple[int, ...], part: Callable[[slice], NDArray[Any]]) -> Any:
+        """Make an array of what each part of its planes holds."""
+
+
 def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
     """Choose the kernels by where the arrays of a model are."""
     check_type(dtype)
@@ -67,10 +75,11 @@ def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots:
     return CpuKernels(grid, radius, dtype, shots)
 
 
-def check_type(dtype: np.dtype[Any]) -> None:
-    """Refuse types that no loops are compiled for."""
+def check_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type, or refuse one that no loops are compiled for."""
     if dtype not in (np.float32, np.float64):
         raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    return dtype
 
 
 def scatterers(propagator: Any, change: Any, parameter: str) -> Any:

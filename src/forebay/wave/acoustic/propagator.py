@@ -19,7 +19,14 @@ import numpy as np
 
 from forebay.codec import Codec
 from forebay.errors import WaveError
-from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
+from forebay.wave.acoustic.kernels import (
+    AcousticKernels,
+    PagingKernels,
+    advance_scattered,
+    check_type,
+    kernels_of,
+    scatterers,
+)
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded
@@ -64,8 +71,8 @@ class Acoustic(PressureWaves):
     dtype: Any = np.float32
     batch: tuple[AcousticModel, ...] = ()
     """models of shots that advance together, see `of_batch`; `model` is the first"""
-    paging: Callable[[Grid, int, np.dtype[Any]], AcousticKernels] | None = None
-    """what makes kernels of fields that are paged, see `wave.paged`"""
+    paging: Callable[[Grid, int, np.dtype[Any]], PagingKernels] | None = None
+    """what makes the kernels of fields that are larger than the memory they are computed in, see `wave.paged`"""
     kernels: AcousticKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
@@ -80,12 +87,15 @@ class Acoustic(PressureWaves):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        if self.paging is not None:
-            kernels = self.paging(grid, self.order // 2, dtype)
-        else:
-            kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        paged = self.paging(grid, self.halo, check_type(dtype)) if self.paging is not None else None
+        array = computable(model.velocity)
+        kernels = paged or kernels_of(array, grid, self.halo, dtype, len(self.batch) or None)
         rows = kernels.rows
-        squared = {each: self._squared(each, rows, dtype) for each in models}
+        if paged is not None:
+            shape = rows.shape(grid.fields(self.halo))
+            squared = {model: paged.filled(shape, lambda planes: self._squared(model, rows, dtype, planes))}
+        else:
+            squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
             velocity: layers_of(grid, self.halo, rows, self.dt, velocity).of_type(dtype)
             for velocity in {each.layer_velocity for each in models}
@@ -103,9 +113,17 @@ class Acoustic(PressureWaves):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2
-        return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
+    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any], planes: slice | None = None) -> Any:
+        """Return (velocity dt)^2 on the grid of the fields, of all planes or of some."""
+
+        def squared(velocity: Any) -> Any:
+            courant = velocity.astype(np.float64) * self.dt
+            return (courant * courant).astype(dtype)
+
+        velocity, extend = computable(model.velocity), model.grid.extend
+        if planes is not None:
+            return rows.pad(squared(extend(velocity, self.halo, planes)))
+        return rows.pad(extend(squared(velocity), self.halo))
 
     @classmethod
     def of_batch(cls, models: Sequence[Any], dt: float, order: int, dtype: Any) -> "Acoustic":

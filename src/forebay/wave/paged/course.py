@@ -71,6 +71,11 @@ class Visit:
     steps: tuple[Span, ...]
     """the planes that each step computes"""
 
+    @property
+    def computes(self) -> Span:
+        """The planes that any step computes."""
+        return self.steps[-1][0], self.steps[0][1]
+
 
 def course(planes: Planes, steps: int, slab: int, room: int) -> Iterator[Visit]:
     """Yield the visits of a pass through all planes, in a window that has room for so many.

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.machine.region import Region
-from forebay.wave.acoustic.cpu import MANY, advance
-from forebay.wave.acoustic.cpu_layers import SIZE, LayerTable, change, table_of
+from forebay.wave.acoustic.cpu import MANY, advance, curvature
+from forebay.wave.acoustic.cpu_layers import SIZE, LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers, Side
+from forebay.wave.imaging import Sensing
 from forebay.wave.paged.course import Span, Visit
 from forebay.wave.paged.pages import Window
 from forebay.wave.paged.points import PassPoints
@@ -20,40 +21,42 @@ from forebay.wave.paged.points import PassPoints
 class CpuSteps:
     """What passes compute; the bits are those of the whole model's loops."""
 
-    def __init__(
-        self,
-        propagator: Any,
-        window: Window,
-        memory: Region,
-        points: PassPoints,
-        sent: NDArray[Any],
-        heard: NDArray[Any] | None,
-        back: bool,
-    ) -> None:
-        self._propagator, self._kernels, self._back = propagator, propagator.kernels, back
-        self._points, self._sent, self._heard = points, sent, heard
-        self._flat: NDArray[Any] = memory.bytes.view(self._kernels.dtype)
+    def __init__(self, propagator: Any, window: Window, memory: Region, points: PassPoints, back: bool) -> None:
+        self._propagator, self._kernels, self._points, self._back = propagator, propagator.kernels, points, back
+        self._flat: NDArray[Any] = memory.bytes[: window.nbytes].view(self._kernels.dtype)
         self._window, self._pages = window, {page.name: page for page in window.pages}
         self._starts = {name: place // window.itemsize for name, place in window.places.items()}
         self._changes = np.empty(0, self._kernels.dtype)
+        self._about: tuple[Any, ...] = ()
+
+    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, sensing: Sensing | None) -> None:
+        """Take what is sent in steps of some numbers, and where to put what is heard; the last one may be sensed."""
+        self._about = numbers[-1], sent, heard, sensing
 
     def compute(self, numbers: Sequence[int], visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
-        kernels, points, names = self._kernels, self._points, ("p", "p_old")
-        for number, span in zip(numbers, visit.steps, strict=True):
+        kernels, names = self._kernels, ("p", "p_old")
+        last, sent, rows, sensing = self._about
+        cells = prod(self._pages["p"].shape[1:])
+        points = self._points.within(visit.computes, visit.origin * cells)
+        for number, planes in zip(numbers, visit.steps, strict=True):
             p, old = (self._planes(name, (0, self._window.room), 0) for name in names)
-            if self._heard is not None:
-                listeners, places = points.listening(span)
-                heard = np.empty(len(places), kernels.dtype)
-                kernels.gather(p, points.shifted(listeners, visit.origin), heard)
-                self._heard[number, places] = heard
-            self._step(visit, names, span)
-            senders, factors = points.sending(span)
+            listeners, first = points.listening(planes)
+            if rows is not None and listeners is not None:
+                heard = np.empty(listeners.count, kernels.dtype)
+                kernels.gather(p, listeners, heard)
+                rows[number, self._points.order[first : first + len(heard)]] = heard
+            self._step(visit, names, planes, sensing if number == last else None)
+            senders, factors = points.sending(planes)
             if len(factors):
-                kernels.scatter(old, points.shifted(senders, visit.origin), self._sent[number], factors)
-            if self._propagator.model.grid.free_surface and span[0] == kernels.radius:
+                kernels.scatter(old, senders, sent[number], factors)
+            if self._propagator.model.grid.free_surface and planes[0] == kernels.radius:
                 kernels.mirror(self._planes(names[1], (0, 3 * kernels.radius), visit.origin))
             names = names[::-1]
+
+    def finish(self) -> None:
+        """Let go of what was sent and heard."""
+        self._about = ()
 
     def _planes(self, name: str, span: Span, origin: int) -> NDArray[Any]:
         """Return some planes of a page, or where they would be."""
@@ -62,15 +65,23 @@ class CpuSteps:
         flat = self._flat[begin + (span[0] - origin) * size : begin + (span[1] - origin) * size]
         return flat.reshape(span[1] - span[0], *shape)
 
-    def _step(self, visit: Visit, names: Sequence[str], span: Span) -> None:
-        radius, weights = self._kernels.radius, self._propagator.weights
+    def _step(self, visit: Visit, names: Sequence[str], span: Span, sensing: Sensing | None) -> None:
+        kernels, weights = self._kernels, self._propagator.weights
+        radius, dtype = kernels.radius, kernels.dtype
         around = span[0] - radius, span[1] + radius
         p, old, squared = (self._planes(name, around, visit.origin) for name in (*names, "squared"))
         table = self._table(visit, around)
+        # Whether several threads compute is part of what is compiled, and so of the bits.
+        parallel = prod(self._pages["p"].shape) >= MANY
         if table is not None:
             change(table, p, old, squared, self._flat, self._changes, radius, self._back)
-        # Whether several threads compute is part of what is compiled, and so of the bits.
-        advance(3, radius, self._kernels.dtype, prod(self._pages["p"].shape) >= MANY)(p, old, squared, weights)
+        advance(3, radius, dtype, parallel)(p, old, squared, weights)
+        if sensing is not None:
+            total, record = (self._planes(name, around, visit.origin) for name in ("total", "record"))
+            factor = dtype.type(sensing.factor)
+            curvature(3, radius, dtype, parallel)(total, record, p, weights, factor)
+            if table is not None:
+                add(table, total, record, self._changes, factor)
 
     def _table(self, visit: Visit, around: Span) -> LayerTable | None:
         """Tell the loops of the layers in some planes."""

@@ -2,29 +2,100 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from math import prod
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
+from forebay.machine.region import Region
 from forebay.wave.acoustic.cpu import CpuKernels
-from forebay.wave.acoustic.layers import AcousticLayers
+from forebay.wave.acoustic.layers import AcousticLayers, layers_of
 from forebay.wave.earth.grid import Grid
-from forebay.wave.paged.cpu import CpuSteps
+from forebay.wave.earth.strips import in_strips
+from forebay.wave.imaging import Imaging, Sensing
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.paged.course import Visit
 from forebay.wave.paged.lanes import PagingLanes
-from forebay.wave.paged.pages import homes
+from forebay.wave.paged.pages import Page, home, homes, pages_of, planes_of
 from forebay.wave.paged.passes import Passes
-from forebay.wave.paged.plan import PagingPlan
-from forebay.wave.paged.points import pass_points
+from forebay.wave.paged.plan import PagingPlan, Rates, plan_paging
+from forebay.wave.paged.points import PassPoints, pass_points
+
+
+class Steps(Protocol):
+    """What passes compute in a window, with two antennas."""
+
+    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, sensing: Sensing | None) -> None:
+        """Take what is sent in steps of some numbers, and where to put what is heard; the last one may be sensed."""
+
+    def compute(self, numbers: Sequence[int], visit: Visit) -> None:
+        """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
+
+    def finish(self) -> None:
+        """Bring home what was heard, once all is computed."""
+
+
+class Place(Protocol):
+    """Where a window is, and where the arrays are at home that pass through it."""
+
+    rates: Rates
+
+    def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
+        """Return how rows lie in memory."""
+
+    def zeros(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory of the arrays at home that holds zeros."""
+
+    def lanes(self, nbytes: int) -> PagingLanes:
+        """Return lanes, with a window of a size."""
+
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+        """Return what passes compute."""
+
+    def close(self) -> None:
+        """Give back the memory of the arrays at home."""
 
 
 class PagedKernels(CpuKernels):
     """Loops whose arrays are in host memory, and whose steps are computed elsewhere, slab by slab."""
 
-    def __init__(
-        self, grid: Grid, radius: int, dtype: np.dtype[Any], plan: PagingPlan, lanes: Callable[[int], PagingLanes]
-    ) -> None:
+    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], budget: int, place: Place) -> None:
         super().__init__(grid, radius, dtype)
-        self.plan, self._lanes = plan, lanes
+        self._place = place
+        self.rows = place.rows(grid, radius, dtype)
+        self.window = self.rows.window(grid.inside(radius))
+        shape, layers = self.rows.shape(grid.fields(radius)), layers_of(grid, radius, self.rows, 1.0, 1.0)
+        pages, planes = pages_of(shape, layers), planes_of(shape, radius, layers)
+        sensed = (*pages, Page("record", 0, shape, written=False), Page("total", 0, shape))
+        self._choose: Callable[[Sequence[Page]], PagingPlan] = lambda some: plan_paging(
+            some, dtype.itemsize, planes, budget, place.rates
+        )
+        self._pages = {False: pages, True: sensed}
+        self._plans: dict[bool, PagingPlan] = {}
+        self._budget = budget
+        self._lanes: PagingLanes | None = None
+        self._steps: dict[tuple[Any, ...], tuple[Any, Steps]] = {}
+
+    def plan(self, senses: bool = False) -> PagingPlan:
+        """Return how fields are paged, in steps that a gradient may add up."""
+        if senses not in self._plans:
+            self._plans[senses] = self._choose(self._pages[senses])
+        return self._plans[senses]
+
+    def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
+        """Make an array of zeros at home."""
+        return self._place.zeros(prod(shape) * self.dtype.itemsize).view(self.dtype).reshape(shape)
+
+    def filled(self, shape: tuple[int, ...], part: Callable[[slice], NDArray[Any]]) -> NDArray[Any]:
+        """Make an array at home of what each part of its planes holds."""
+        values = self.zeros(shape)
+
+        def fill(planes: slice) -> None:
+            values[planes] = part(planes)
+
+        in_strips(fill, shape)
+        return values
 
     def changes(self, layers: AcousticLayers) -> int:
         """Return 0: what layers change is known of a slab alone."""
@@ -34,25 +105,71 @@ class PagedKernels(CpuKernels):
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
     ) -> Any:
         """Advance a state by several steps, sending and hearing a row of values in each."""
-        return self._run(propagator, state, (senders, sent), steps, hears, back=False)
+        return self._run(propagator, state, (senders, sent), steps, hears, None, back=False)
+
+    def run_back(
+        self,
+        propagator: Any,
+        state: Any,
+        senders: Any,
+        sent: Any,
+        steps: Sequence[int],
+        image: Imaging | None,
+        sensing: Sensing | None = None,
+    ) -> Any:
+        """Take the adjoint's state back through steps, sending a row of values in each, and look at the last one."""
+        state = self._run(propagator, state, (senders, sent), steps, None, sensing, back=True)
+        if image is not None:
+            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
+        return state
 
     def _run(
-        self, propagator: Any, state: Any, sends: tuple[Any, Any], steps: Sequence[int], hears: Any, back: bool
+        self,
+        propagator: Any,
+        state: Any,
+        sends: tuple[Any, Any],
+        steps: Sequence[int],
+        hears: Any,
+        sensing: Sensing | None,
+        back: bool,
     ) -> Any:
-        plan, (senders, sent) = self.plan, sends
-        listeners, rows = hears if hears is not None else (None, None)
-        plane = int(np.prod(state["p"].shape[1:]))
-        points = pass_points(senders.points, senders.factors, listeners and listeners.points, plan.planes, plane)
-        lanes = self._lanes(plan.window.nbytes)
-        try:
-            computing = CpuSteps(propagator, plan.window, lanes.memory, points, sent, rows, back)
-            passes = Passes(lanes, plan.window, homes(state, propagator.squared, propagator.layers))
-            for first in range(0, len(steps), plan.steps):
-                numbers = steps[first : first + plan.steps]
-                passes.run(plan.planes, len(numbers), plan.slab, partial(computing.compute, numbers))
-                if len(numbers) % 2:
-                    passes.swap("p", "p_old")
-            passes.finish()
-        finally:
-            lanes.close()
+        if not len(steps):
+            return state
+        plan, (senders, sent), (listeners, heard) = self.plan(sensing is not None), sends, hears or (None, None)
+        if self._lanes is None:
+            self._lanes = self._place.lanes(self._budget)
+        computing = self._computing(propagator, plan, senders, listeners, back)
+        computing.begin(steps, sent, heard, sensing)
+        at_home = homes(state, propagator.squared, propagator.layers)
+        if sensing is not None:
+            at_home |= {"record": home(sensing.record), "total": home(sensing.total)}
+        passes = Passes(self._lanes, plan.window, at_home)
+        for first in range(0, len(steps), plan.steps):
+            numbers = steps[first : first + plan.steps]
+            passes.run(plan.planes, len(numbers), plan.slab, partial(computing.compute, numbers))
+            if len(numbers) % 2:
+                passes.swap("p", "p_old")
+        passes.finish()
+        computing.finish()
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+
+    def _computing(self, propagator: Any, plan: PagingPlan, senders: Any, listeners: Any, back: bool) -> Steps:
+        """Return what computes with a pair of antennas, prepared once."""
+        assert self._lanes is not None
+        key = plan, id(senders), id(listeners), back
+        if key not in self._steps:
+            cells = prod(plan.window.pages[0].shape[1:])
+            points = pass_points(
+                senders.points, senders.factors, listeners and listeners.points, plan.planes, cells
+            )
+            computing = self._place.steps(propagator, plan, self._lanes.memory, points, back)
+            self._steps[key] = (senders, listeners), computing  # kept, so that nothing else gets their number
+        return self._steps[key][1]
+
+    def close(self) -> None:
+        """Give the window and the memory at home back, whatever happened."""
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
+        self._steps.clear()
+        self._place.close()

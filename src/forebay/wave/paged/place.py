@@ -1,0 +1,117 @@
+"""Where fields that are paged are at home, and where they are computed: host memory above a disk, or a GPU above it."""
+
+import mmap
+import os
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forebay.errors import DiskError
+from forebay.machine.region import Region, aligned
+from forebay.tier.capacity import check_spills
+from forebay.tier.files import check_platform, open_unnamed
+from forebay.tier.kept import kept
+from forebay.tier.links import device_links, host_copy
+from forebay.wave.earth.grid import Grid
+from forebay.wave.earth.strips import in_strips
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.paged.cpu import CpuSteps
+from forebay.wave.paged.kernels import Place, Steps
+from forebay.wave.paged.lanes import CudaLanes, HostLanes, PagingLanes
+from forebay.wave.paged.plan import PagingPlan, Rates
+from forebay.wave.paged.points import PassPoints
+
+SMALL = 2**20
+"""Bytes of arrays that are no fields: they are not worth a place of their own."""
+MEASURED = 2**26
+"""Bytes with which a link is measured."""
+
+
+class DiskPlace(Place):
+    """Fields at home in files without a name, which go with the process, and a window in host memory."""
+
+    def __init__(self, directory: Path, needed: int) -> None:
+        check_platform()
+        check_spills(directory, needed)
+        self._directory = directory
+        copied = kept(("host copy", MEASURED), lambda: host_copy(MEASURED))
+        self.rates = Rates(both=copied / 2, inside=copied)
+
+    def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
+        """Return how rows lie in memory: as in the grid."""
+        return Rows()
+
+    def zeros(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return memory that the system keeps in a file, once it has none left for it."""
+        if nbytes < SMALL:
+            return np.zeros(nbytes, np.uint8)
+        file, _ = open_unnamed(self._directory)
+        try:
+            os.posix_fallocate(file, 0, nbytes)
+            return np.frombuffer(mmap.mmap(file, nbytes), np.uint8)
+        except OSError as error:
+            raise DiskError(
+                f"fields cannot be kept in {self._directory} ({error.strerror}): choose a directory on a local disk "
+                "with room for them"
+            ) from error
+        finally:
+            os.close(file)
+
+    def lanes(self, nbytes: int) -> PagingLanes:
+        """Return threads that copy."""
+        return HostLanes(nbytes)
+
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+        """Return loops of the CPU."""
+        return CpuSteps(propagator, plan.window, memory, points, back)
+
+    def close(self) -> None:
+        """Do nothing: files go with the arrays in them."""
+
+
+class DevicePlace(Place):
+    """Fields at home in pinned host memory, which the process keeps, and a window on the current device."""
+
+    def __init__(self, needed: int, device: Any = None) -> None:
+        self._needed, self._device, self._held = needed, device, ExitStack()
+        self._rest = Region(0, 0, np.empty(0, np.uint8))
+        links = device_links(MEASURED)
+        self.rates = Rates(both=links.both, inside=2 * links.copy)
+
+    def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
+        """Return how rows lie in memory: as the kernels want them."""
+        from forebay.wave.paged.gpu import WindowKernels
+
+        self._kernels = WindowKernels(grid, radius, dtype, device=self._device)
+        return self._kernels.rows
+
+    def zeros(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return pinned memory: of one slab, as far as the fields take it."""
+        from forebay.cuda.slab import kept_pinned
+
+        if nbytes < SMALL:
+            return np.zeros(nbytes, np.uint8)
+        if aligned(nbytes) > self._rest.nbytes:
+            slab = self._held.enter_context(kept_pinned(max(aligned(nbytes), self._needed)))
+            self._rest, self._needed = Region(slab.pointer, slab.nbytes, slab.array), 0
+        taken, size = self._rest.bytes[:nbytes], aligned(nbytes)
+        self._rest = self._rest.cut(size, self._rest.nbytes - size)
+        in_strips(lambda part: taken[part].fill(0), taken.shape)
+        return taken
+
+    def lanes(self, nbytes: int) -> PagingLanes:
+        """Return streams of the device."""
+        return CudaLanes(nbytes)
+
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+        """Return kernels of the GPU."""
+        from forebay.wave.paged.gpu import GpuSteps
+
+        return GpuSteps(self._kernels, propagator, plan.window, memory, points, back)
+
+    def close(self) -> None:
+        """Give the pinned memory back to the process."""
+        self._held.close()

@@ -1,0 +1,53 @@
+"""Fields that are paged through windows of any place, and the same in one piece."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from forebay.wave import Acoustic
+from forebay.wave.kernels.rows import Rows
+from forebay.wave.paged.cpu import CpuSteps
+from forebay.wave.paged.gpu import GpuSteps, WindowKernels
+from forebay.wave.paged.kernels import PagedKernels
+from forebay.wave.paged.lanes import VirtualLanes
+from forebay.wave.paged.plan import Rates
+
+
+@dataclass
+class VirtualPlace:
+    """A place whose lanes a seed orders, and which may leave out a wait; on an emulated GPU where one is given."""
+
+    seed: int = 0
+    without: str | None = None
+    device: object = None
+    rates: Rates = Rates(1e9, 1e10)
+    kernels: object = None
+    opened: object = None
+
+    def rows(self, grid, radius, dtype):
+        if self.device is None:
+            return Rows()
+        self.kernels = WindowKernels(grid, radius, dtype, device=self.device)
+        return self.kernels.rows
+
+    def zeros(self, nbytes):
+        return np.zeros(nbytes, np.uint8)
+
+    def lanes(self, nbytes):
+        self.opened = VirtualLanes(nbytes, self.seed, self.without)
+        return self.opened
+
+    def steps(self, propagator, plan, memory, points, back):
+        if self.device is None:
+            return CpuSteps(propagator, plan.window, memory, points, back)
+        memory = memory._replace(pointer=memory.bytes.ctypes.data)
+        return GpuSteps(self.kernels, propagator, plan.window, memory, points, back)
+
+    def close(self):
+        pass
+
+
+def paged(model, dt, place, budget, *, order=8, dtype=np.float32):
+    """Return a propagator whose fields are paged."""
+    return Acoustic(model, dt, order, dtype, paging=lambda *about: PagedKernels(*about, budget, place))
