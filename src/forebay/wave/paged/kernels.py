@@ -139,7 +139,7 @@ class PagedKernels(CpuKernels):
         if self._lanes is None:
             self._lanes = self._place.lanes(self._budget)
         computing = self._computing(propagator, plan, senders, listeners, back)
-        computing.begin(steps, sent, heard, sensing)
+        self._lanes.compute(partial(computing.begin, steps, sent, heard, sensing), [])
         at_home = homes(state, propagator.squared, propagator.layers)
         if sensing is not None:
             at_home |= {"record": home(sensing.record), "total": home(sensing.total)}

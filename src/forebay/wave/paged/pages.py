@@ -12,6 +12,7 @@ from forebay.machine.machine import Pair
 from forebay.machine.region import Region, aligned
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.paged.course import Planes, Span, Visit
+from forebay.wave.survey.points import REACH
 
 
 @dataclass(frozen=True)
@@ -127,4 +128,4 @@ def planes_of(shape: Sequence[int], radius: int, layers: AcousticLayers) -> Plan
     ends = {side.start - side.lead: side.lead + side.count + side.trail for side in across}
     count = shape[0]
     after = next((depth for start, depth in ends.items() if start + depth == count - radius), 0)
-    return Planes(count, radius, radius, ends.get(radius, 0), after)
+    return Planes(count, radius, max(radius, REACH), ends.get(radius, 0), after)

@@ -1,5 +1,6 @@
 """How fields that are larger than a budget are paged: slabs and steps of a pass, and what that costs."""
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -78,11 +79,9 @@ class PagingPlan:
 def plan_paging(pages: Sequence[Page], itemsize: int, planes: Planes, budget: int, rates: Rates) -> PagingPlan:
     """Choose the steps of a pass, and its slabs, with the smallest expected seconds a step; refuse too small a budget."""
     pages = tuple(pages)
-    one, none = Window(pages, itemsize, 1), Window(pages, itemsize, 0)
-    each, needed = one.nbytes - none.nbytes, Window(pages, itemsize, planes.count).nbytes
-    room = min((budget - none.nbytes) // each, planes.count)
-    while room > 0 and Window(pages, itemsize, room).nbytes > budget:
-        room -= 1
+    needed = Window(pages, itemsize, planes.count).nbytes
+    sizes = [Window(pages, itemsize, room).nbytes for room in range(planes.count + 1)]
+    room = bisect_right(sizes, budget) - 1
     if planes.window(1, planes.thinnest) > room:
         least = Window(pages, itemsize, planes.window(1, planes.thinnest)).nbytes
         raise BudgetError(
