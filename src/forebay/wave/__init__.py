@@ -30,9 +30,9 @@ from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
 from forebay.wave.operators import jacobian as jacobian
 from forebay.wave.operators import modelling as modelling
+from forebay.wave.paged.door import fit_fields as fit_fields
 from forebay.wave.pilot import find_bound as find_bound
 from forebay.wave.pilot import picture_error as picture_error
-from forebay.wave.paged.door import fit_fields as fit_fields
 from forebay.wave.simulate import simulate as simulate
 from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from forebay.errors import StateError, WaveError
 from forebay.planner import Plan
 from forebay.wave.acoustic.propagator import Acoustic
 from forebay.wave.advice import WaveWarning, advice
+from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
 from forebay.wave.paged.door import Paging
@@ -199,7 +200,7 @@ def prepare(
         raise WaveError(f"shots that would advance in steps of {sorted(steps)} s: give one dt for all")
     physics = physics_of(models[0])
     if paging is not None:
-        propagator = Acoustic(models[0], step, order, dtype, paging=paging)
+        propagator = Acoustic(cast(AcousticModel, models[0]), step, order, dtype, paging=paging)
         warnings.warn(paging.made[-1].plan().explain(), WaveWarning, stacklevel=3)
         return Loop(shots[0], propagator, listens=listens)
     if isinstance(shot, Shot):

@@ -1,17 +1,17 @@
 """Fields that are paged through windows of any place, and the same in one piece."""
 
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from forebay.wave import Acoustic
+from forebay.wave.kernels.points import scatter
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.paged.cpu import CpuSteps
 from forebay.wave.paged.gpu import GpuSteps, WindowKernels
 from forebay.wave.paged.kernels import PagedKernels
 from forebay.wave.paged.lanes import VirtualLanes
-from forebay.wave.paged.plan import Rates
+from forebay.wave.paged.plan import LinkRates
 
 
 @dataclass
@@ -21,7 +21,7 @@ class VirtualPlace:
     seed: int = 0
     without: str | None = None
     device: object = None
-    rates: Rates = Rates(1e9, 1e10)
+    rates: LinkRates = field(default_factory=lambda: LinkRates(1e9, 1e10))
     kernels: object = None
     opened: object = None
 
@@ -43,6 +43,19 @@ class VirtualPlace:
             return CpuSteps(propagator, plan.window, memory, points, back)
         memory = memory._replace(pointer=memory.bytes.ctypes.data)
         return GpuSteps(self.kernels, propagator, plan.window, memory, points, back)
+
+    def reach(self, regions):
+        pass
+
+    def scatter(self, field, points, values, factors):
+        if self.device is None:
+            about = points.touched, points.shares, points.sharers, points.share_weights
+            scatter[0](field.reshape(-1), *about, values, factors)
+            return
+        flat, there = field.reshape(-1), field.reshape(-1)[points.touched]
+        some = replace(points, touched=np.arange(len(there))).moved(self.kernels.put)
+        self.kernels.add(there, some, values, factors)
+        flat[points.touched] = there
 
     def close(self):
         pass

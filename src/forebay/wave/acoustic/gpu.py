@@ -75,7 +75,9 @@ class GpuKernels:
     def _check_size(self, shape: tuple[int, ...]) -> None:
         """Refuse fields whose cells cannot be counted."""
         if np.prod(shape, dtype=float) >= LARGEST:
-            raise WaveError(f"fields of {shape}: on a GPU they have less than 2^32 points, but for those that are paged")
+            raise WaveError(
+                f"fields of {shape}: on a GPU they have less than 2^32 points, but for those that are paged"
+            )
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""

@@ -212,7 +212,12 @@ class VolumeKernels(AcousticGpuKernels):
             return []
         table, units = part_table(parts, lambda part: -(-(part.planes[1] - part.planes[0]) * columns // gpu.THREADS))
         arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
-        arguments |= {"table": self._put(f"parts {planes}", table), "parts": len(table), "rows": self._rows, "words": self._words}
+        arguments |= {
+            "table": self._put(f"parts {planes}", table),
+            "parts": len(table),
+            "rows": self._rows,
+            "words": self._words,
+        }
         arguments |= {"first_word": self._first_word, "end": self._end, **_spacing(weights)}
         arguments |= {"record": None, "total": None, "factor": 0.0} if back else {}
         name = "change_back" if back else "change"

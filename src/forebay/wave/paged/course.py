@@ -35,6 +35,11 @@ class Planes:
         """The fewest planes of a slab."""
         return max(self.before, self.after, 2 * self.reach)
 
+    @property
+    def most_steps(self) -> int:
+        """The most steps of a pass in which the first slab keeps those planes that are computed together."""
+        return (self.count - 2 * self.halo - self.after - self.thinnest) // self.reach + 1
+
     def window(self, steps: int, slab: int) -> int:
         """Return how many planes a visit has in its window."""
         return min(self.count, slab + (steps + 1) * self.reach)

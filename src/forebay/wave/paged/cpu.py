@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.machine.region import Region
-from forebay.wave.acoustic.cpu import MANY, advance, curvature
+from forebay.wave.acoustic.cpu import MANY, advance, correlate, curvature
 from forebay.wave.acoustic.cpu_layers import SIZE, LayerTable, add, change, table_of
 from forebay.wave.acoustic.layers import AcousticLayers, Side
-from forebay.wave.imaging import Sensing
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.paged.course import Span, Visit
-from forebay.wave.paged.pages import Window
+from forebay.wave.paged.pages import Look, Window
 from forebay.wave.paged.points import PassPoints
 
 
@@ -29,14 +29,14 @@ class CpuSteps:
         self._changes = np.empty(0, self._kernels.dtype)
         self._about: tuple[Any, ...] = ()
 
-    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, sensing: Sensing | None) -> None:
-        """Take what is sent in steps of some numbers, and where to put what is heard; the last one may be sensed."""
-        self._about = numbers[-1], sent, heard, sensing
+    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, look: Look | None) -> None:
+        """Take what steps of some numbers send, where to put what they hear, and what is made of the last one."""
+        self._about = numbers[-1], sent, heard, look
 
     def compute(self, numbers: Sequence[int], visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
         kernels, names = self._kernels, ("p", "p_old")
-        last, sent, rows, sensing = self._about
+        last, sent, rows, look = self._about
         cells = prod(self._pages["p"].shape[1:])
         points = self._points.within(visit.computes, visit.origin * cells)
         for number, planes in zip(numbers, visit.steps, strict=True):
@@ -46,13 +46,26 @@ class CpuSteps:
                 heard = np.empty(listeners.count, kernels.dtype)
                 kernels.gather(p, listeners, heard)
                 rows[number, self._points.order[first : first + len(heard)]] = heard
-            self._step(visit, names, planes, sensing if number == last else None)
+            now = look if number == last else None
+            self._step(visit, names, planes, now if isinstance(now, Sensing) else None)
             senders, factors = points.sending(planes)
             if len(factors):
                 kernels.scatter(old, senders, sent[number], factors)
             if self._propagator.model.grid.free_surface and planes[0] == kernels.radius:
                 kernels.mirror(self._planes(names[1], (0, 3 * kernels.radius), visit.origin))
+            if isinstance(now, Imaging):
+                self._picture(visit, planes, names[1], now)
             names = names[::-1]
+
+    def _picture(self, visit: Visit, planes: Span, name: str, image: Imaging) -> None:
+        """Add to an image what both waves are in some planes, by the loop that all of it would have."""
+        begin, end = self._pages["seen"].planes
+        part = max(planes[0], begin), min(planes[1], end)
+        if part[0] < part[1]:
+            bright, light, seen = (self._planes(page, part, visit.origin) for page in ("image", "light", "seen"))
+            here = self._planes(name, part, visit.origin)[(slice(None), *self._kernels.window[1:])]
+            parallel = prod(self._pages["image"].shape) >= MANY
+            correlate[parallel](bright, light, seen, here, self._kernels.dtype.type(image.factor))
 
     def finish(self) -> None:
         """Let go of what was sent and heard."""

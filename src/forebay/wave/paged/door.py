@@ -1,6 +1,6 @@
 """Fields within a budget: whether they fit, and what pages them where they do not."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,11 +34,12 @@ class Paging:
     made: list[PagedKernels] = field(default_factory=list)
 
     def __call__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> PagedKernels:
+        """Make them, and keep them to be closed."""
         self.made.append(PagedKernels(grid, radius, dtype, self.budget, self.place()))
         return self.made[-1]
 
     def close(self) -> None:
-        """Give back what the kernels took."""
+        """Let go of what the kernels took."""
         for kernels in self.made:
             kernels.close()
 
@@ -88,8 +89,8 @@ def paging_of(
     home = "host" if first == "device" else "disk"
     if home not in below or allowed[home] < needed:
         raise BudgetError(
-            f"the fields take {to_text(needed)}, and the budget allows {to_text(allowed[first])} of the {first}: give it "
-            f"{needed} bytes, or as many of the {home}, from which they are paged"
+            f"the fields take {to_text(needed)}, and the budget allows {to_text(allowed[first])} of the {first}: give "
+            f"it {needed} bytes, or as many of the {home}, from which they are paged"
         )
     if first == "device":
         check_free(needed, "what the fields of this model have at home")

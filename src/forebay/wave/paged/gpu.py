@@ -5,19 +5,28 @@ launches the same kernels with the same arguments as the one before, but for wha
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.machine.region import Region
 from forebay.wave.acoustic.volume import VolumeKernels
-from forebay.wave.imaging import Sensing
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.paged.course import Span, Visit
-from forebay.wave.paged.pages import Window
+from forebay.wave.paged.pages import Look, Window
 from forebay.wave.paged.points import PassPoints
+from forebay.wave.survey.points import Points
+
+LOOKS: dict[type, tuple[str, tuple[str, ...]]] = {
+    Imaging: ("retreat_and_image", ("seen", "image", "light")),
+    Sensing: ("retreat_and_sense", ("record", "total")),
+}
+"""The kernel that makes something of a step back, and the pages that it needs."""
 
 
 class WindowKernels(VolumeKernels):
@@ -27,28 +36,43 @@ class WindowKernels(VolumeKernels):
         """Take fields of any size: cells are counted from where a window begins."""
 
     def launches(
-        self, propagator: Any, planes: Span, back: bool, senses: bool, places: dict[str, Any]
+        self, propagator: Any, planes: Span, back: bool, look: type[Look] | None, places: dict[str, Any]
     ) -> list[Launch]:
         """Return what computes some planes in a step, which lie at some places."""
         weights, layers = propagator.weights, propagator.layers
-        name = "retreat_and_sense" if senses else "retreat" if back else "advance"
-        more = {"record": None, "total": None, "factor": 0.0} if senses else {}
-        stencil = self._step_of(name, None, weights, layers, more, planes)
-        stencil.set(planes=places["stop"])
+        name, pages = LOOKS[look] if look else ("retreat" if back else "advance", ())
+        more: dict[str, Any] = dict.fromkeys(pages) | ({"factor": 0.0} if look else {})
+        stencil = self._step_of(name, None, weights, layers, more | self._seen(look), planes)
         changes = self._changes_of(None, weights, layers, back, planes)
-        of_fields = ("p", "old", "squared", "memory", "sides", *(("record", "total") if senses else ()))
         for launch in (*changes, stencil):
-            launch.set(**{name: places[name] for name in of_fields})
-        return [*changes, stencil]
+            launch.set(**{name: places[name] for name in ("p", "old", "squared", "memory", "sides")})
+        stencil.set(planes=places["stop"], **{page: places[page] for page in pages})
+        for launch in changes if look is Sensing else ():
+            launch.set(**{page: places[page] for page in pages})
+        return [*changes, stencil] if look is Sensing else [stencil] if not changes else [*changes, stencil]
 
-    def points(self, points: PassPoints, planes: Span, mirrored: bool) -> tuple[Launch | None, int]:
-        """Return what sends and hears in some planes, if anything does, and how many listeners are before."""
+    def _seen(self, look: type[Look] | None) -> dict[str, int]:
+        return self._covered if look is Imaging else {}
+
+    def points(self, points: PassPoints, planes: Span, origin: int) -> tuple[Launch | None, int]:
+        """Return what sends and hears in some planes, if anything does, and how many listeners are before.
+
+        Cells are counted from an origin on. A free surface is above planes of the first visit alone, whose origin is
+        the beginning.
+        """
         (senders, factors), (listeners, first) = points.sending(planes), points.listening(planes)
         if not len(senders.touched) and listeners is None:
             return None, 0
         launch = self._points_of(senders if len(senders.touched) else None, factors, listeners)
-        launch.set(mirrored=self._mirrored if mirrored else 0)
+        # Numbers of planes before the origin are below 0, in 32 bits.
+        launch.set(mirrored=0 if origin else self._mirrored, first_plane=(self.window[0].start - origin) % 2**32)
         return launch, first
+
+    def add(self, field: Any, points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to cells that are not those of a field."""
+        launch = self._points_of(points, factors, None)
+        launch.set(field=field, values=values, mirrored=0)
+        launch(self.device.stream())
 
 
 class Prepared(NamedTuple):
@@ -62,6 +86,20 @@ class Prepared(NamedTuple):
     """where the one that is heard does"""
     first: int
     """listeners before those that hear"""
+    seen: dict[str, int]
+    """where an image and its record are, which is made of the step"""
+
+
+@dataclass
+class Passage:
+    """What all passes of a run send, hear and look at."""
+
+    numbers: Sequence[int]
+    sent: Any
+    heard: NDArray[Any] | None
+    rows: Any
+    """what is heard, on the device"""
+    look: Look | None
 
 
 class GpuSteps:
@@ -78,77 +116,80 @@ class GpuSteps:
     ) -> None:
         self._kernels, self._propagator, self._window, self._memory = kernels, propagator, window, memory
         self._points, self._back, self._cells = points, back, prod(window.pages[0].shape[1:])
-        self._prepared: dict[tuple[Visit, bool], list[Prepared]] = {}
-        self._sent = self._rows = self._heard = self._sensing = None
+        self._prepared: dict[tuple[Visit, type | None], list[Prepared]] = {}
+        self._passage: Passage | None = None
 
-    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, sensing: Sensing | None) -> None:
-        """Take what is sent in steps of some numbers, and where to put what is heard; the last one may be sensed."""
+    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, look: Look | None) -> None:
+        """Take what steps of some numbers send, where to put what they hear, and what is made of the last one."""
         kernels = self._kernels
-        self._numbers, self._sensing, self._heard = numbers, sensing, heard
-        self._sent = kernels.put(np.ascontiguousarray(sent[min(numbers) : max(numbers) + 1]))
-        self._rows = None if heard is None else kernels.zeros((len(numbers), heard.shape[1]))
+        there = kernels.put(np.ascontiguousarray(sent[min(numbers) : max(numbers) + 1]))
+        rows = None if heard is None else kernels.zeros((len(numbers), heard.shape[1]))
+        self._passage = Passage(numbers, there, heard, rows, look)
 
     def compute(self, numbers: Sequence[int], visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
-        device, first = self._kernels.device, min(self._numbers)
-        stream, senses = device.stream(), self._sensing is not None and numbers[-1] == self._numbers[-1]
-        sent, row = device.address(self._sent), self._sent.itemsize * self._sent.shape[1]
-        for number, prepared in zip(numbers, self._prepare(visit, senses), strict=True):
+        assert self._passage is not None
+        all_numbers, sent, _, rows, look = vars(self._passage).values()
+        device, first = self._kernels.device, min(all_numbers)
+        stream, now = device.stream(), type(look) if look and numbers[-1] == all_numbers[-1] else None
+        values, row = device.address(sent), sent.itemsize * sent.shape[1]
+        for number, prepared in zip(numbers, self._prepare(visit, now), strict=True):
+            factor = {"factor": float(look.factor)} if now and number == numbers[-1] else {}
+            for launch in prepared.launches if now is Sensing else prepared.launches[-1:]:
+                launch.set(**factor)
             for launch in prepared.launches:
-                if senses and number == numbers[-1]:
-                    launch.set(factor=self._sensing.factor)
                 launch(stream)
             if prepared.points is not None:
-                out = 0 if self._rows is None else device.address(self._rows[number - first]) + 4 * prepared.first
-                values = sent + (number - first) * row
-                prepared.points.set(field=prepared.field, values=values, heard=prepared.heard, out=out)
+                heard = 0 if rows is None else device.address(rows[number - first]) + rows.itemsize * prepared.first
+                prepared.points.set(field=prepared.field, values=values + (number - first) * row)
+                prepared.points.set(heard=prepared.heard, out=heard, **prepared.seen, **factor)
                 prepared.points(stream)
 
     def finish(self) -> None:
         """Bring home what was heard, once all is computed."""
-        if self._rows is not None:
-            self._heard[min(self._numbers) : max(self._numbers) + 1, self._points.order] = self._kernels.get(self._rows)
-        self._sent = self._rows = self._heard = self._sensing = None
+        assert self._passage is not None
+        if self._passage.heard is not None:
+            numbers = self._passage.numbers
+            rows = self._kernels.get(self._passage.rows)
+            self._passage.heard[min(numbers) : max(numbers) + 1, self._points.order] = rows
+        self._passage = None
 
-    def _prepare(self, visit: Visit, senses: bool) -> list[Prepared]:
-        if (visit, senses) not in self._prepared:
-            self._prepared[visit, senses] = self._steps(visit, senses)
-        return self._prepared[visit, senses]
-
-    def _steps(self, visit: Visit, senses: bool) -> list[Prepared]:
-        kernels, names, steps, places = self._kernels, ("p", "p_old"), list[Prepared](), self._places(visit)
-        points = self._points.within(visit.computes, visit.origin * self._cells, kernels.put)
-        for number, planes in enumerate(visit.steps):
-            p, old = names
-            now = senses and number == len(visit.steps) - 1
-            fields = places | {"p": places[p], "old": places[old]}
-            launches = kernels.launches(self._propagator, planes, self._back, now, fields)
-            # A free surface is above the planes of the first visit alone, whose cells are counted from the beginning.
-            launch, first = kernels.points(points, planes, visit.origin == 0)
-            begin = self._window.places
-            heard, field = (self._memory.pointer + begin[name] for name in names)
-            steps.append(Prepared(launches, launch, field, heard, first))
-            names = names[::-1]
-        return steps
+    def _prepare(self, visit: Visit, look: type[Look] | None) -> list[Prepared]:
+        """Return the steps of a visit, of whose last one something may be made; they are prepared once."""
+        if (visit, look) not in self._prepared:
+            kernels, names, steps, places = self._kernels, ("p", "p_old"), list[Prepared](), self._places(visit)
+            points = self._points.within(visit.computes, visit.origin * self._cells, kernels.put)
+            begin = {name: self._memory.pointer + self._window.places[name] for name in names}
+            for number, planes in enumerate(visit.steps):
+                p, old = names
+                now = look if number == len(visit.steps) - 1 else None
+                fields = places | {"p": places[p], "old": places[old]}
+                launches = kernels.launches(self._propagator, planes, self._back, now, fields)
+                launch, first = kernels.points(points, planes, visit.origin)
+                seen = {name: places[name] for name in ("seen", "image")} if now is Imaging else {}
+                steps.append(Prepared(launches, launch, begin[old], begin[p], first, seen))
+                names = old, p
+            self._prepared[visit, look] = steps
+        return self._prepared[visit, look]
 
     def _places(self, visit: Visit) -> dict[str, Any]:
         """Return where the first plane of each page would be, and the table of the layers."""
         window, pointer, starts = self._window, self._memory.pointer, self._window.places
         plane = {page.name: window.plane_bytes(page) for page in window.pages}
         places: dict[str, Any] = {"stop": visit.window[1]}
-        for name in ("p", "p_old", "squared", "record", "total"):
-            if name in starts:
-                places[name] = pointer + starts[name] - visit.origin * plane[name]
+        for page in window.pages:
+            if not page.stays:
+                places[page.name] = pointer + starts[page.name] + (page.first - visit.origin) * plane[page.name]
         sides, begins, coefficients = list[list[int]](), list[int](), 0
         word = WORD * window.itemsize
         for number, side in enumerate(self._propagator.layers.sides):
             unit = WORD if side.axis == 2 else 1
             psi, zeta = (starts[f"{kind} {number}"] for kind in ("psi", "zeta"))
             begins.append((psi - (visit.origin * plane[f"psi {number}"] if side.axis else 0)) // word)
-            extents = [places_of // unit for places_of in (side.start, side.count, side.lead, side.trail)]
+            extents = [extent // unit for extent in (side.start, side.count, side.lead, side.trail)]
             sides.append([side.axis, *extents, begins[-1], (zeta - psi) // word, coefficients])
             coefficients += side.coefficients.size
-        shift = max([0, *(-begin for begin in begins)])
+        shift = max([0, *(-begin for begin in begins)])  # kernels know no numbers below 0
         for side_row in sides:
             side_row[5] += shift
         table = np.array(sides, np.uint32).reshape(-1, 8).view(np.int32)

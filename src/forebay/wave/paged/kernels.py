@@ -1,6 +1,6 @@
 """The acoustic loops of fields that do not fit: states lie in host memory, and steps are passes through a window."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import prod
 from typing import Any, Protocol
@@ -17,17 +17,18 @@ from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.paged.course import Visit
 from forebay.wave.paged.lanes import PagingLanes
-from forebay.wave.paged.pages import Page, home, homes, pages_of, planes_of
+from forebay.wave.paged.pages import FieldPage, Look, homes, looking_pages, pages_of, planes_of
 from forebay.wave.paged.passes import Passes
-from forebay.wave.paged.plan import PagingPlan, Rates, plan_paging
+from forebay.wave.paged.plan import LinkRates, PagingPlan, plan_paging
 from forebay.wave.paged.points import PassPoints, pass_points
+from forebay.wave.survey.points import Points
 
 
-class Steps(Protocol):
+class PassSteps(Protocol):
     """What passes compute in a window, with two antennas."""
 
-    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, sensing: Sensing | None) -> None:
-        """Take what is sent in steps of some numbers, and where to put what is heard; the last one may be sensed."""
+    def begin(self, numbers: Sequence[int], sent: Any, heard: Any, look: Look | None) -> None:
+        """Take what steps of some numbers send, where to put what they hear, and what is made of the last one."""
 
     def compute(self, numbers: Sequence[int], visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
@@ -39,7 +40,7 @@ class Steps(Protocol):
 class Place(Protocol):
     """Where a window is, and where the arrays are at home that pass through it."""
 
-    rates: Rates
+    rates: LinkRates
 
     def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
         """Return how rows lie in memory."""
@@ -50,11 +51,17 @@ class Place(Protocol):
     def lanes(self, nbytes: int) -> PagingLanes:
         """Return lanes, with a window of a size."""
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
         """Return what passes compute."""
 
+    def reach(self, regions: Iterable[Region]) -> None:
+        """Let copies reach arrays at home at full speed that are not in memory from here."""
+
+    def scatter(self, field: NDArray[Any], points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field at home, with the bits of the place's own loops."""
+
     def close(self) -> None:
-        """Give back the memory of the arrays at home."""
+        """Let go of the memory of the arrays at home."""
 
 
 class PagedKernels(CpuKernels):
@@ -67,21 +74,20 @@ class PagedKernels(CpuKernels):
         self.window = self.rows.window(grid.inside(radius))
         shape, layers = self.rows.shape(grid.fields(radius)), layers_of(grid, radius, self.rows, 1.0, 1.0)
         pages, planes = pages_of(shape, layers), planes_of(shape, radius, layers)
-        sensed = (*pages, Page("record", 0, shape, written=False), Page("total", 0, shape))
-        self._choose: Callable[[Sequence[Page]], PagingPlan] = lambda some: plan_paging(
-            some, dtype.itemsize, planes, budget, place.rates
-        )
-        self._pages = {False: pages, True: sensed}
-        self._plans: dict[bool, PagingPlan] = {}
-        self._budget = budget
+        looking = looking_pages(shape, self.window)
+        self._pages: dict[type | None, tuple[FieldPage, ...]] = {None: pages}
+        self._pages |= {kind: (*pages, *more) for kind, more in looking.items()}
+        self._planes, self._budget = planes, budget
+        self._plans: dict[type | None, PagingPlan] = {}
         self._lanes: PagingLanes | None = None
-        self._steps: dict[tuple[Any, ...], tuple[Any, Steps]] = {}
+        self._steps: dict[tuple[Any, ...], tuple[Any, PassSteps]] = {}
 
-    def plan(self, senses: bool = False) -> PagingPlan:
-        """Return how fields are paged, in steps that a gradient may add up."""
-        if senses not in self._plans:
-            self._plans[senses] = self._choose(self._pages[senses])
-        return self._plans[senses]
+    def plan(self, look: type[Look] | None = None) -> PagingPlan:
+        """Return how fields are paged, in passes at whose end something may be made of them."""
+        if look not in self._plans:
+            about = self._pages[look], self.dtype.itemsize, self._planes, self._budget, self._place.rates
+            self._plans[look] = plan_paging(*about)
+        return self._plans[look]
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Make an array of zeros at home."""
@@ -118,10 +124,11 @@ class PagedKernels(CpuKernels):
         sensing: Sensing | None = None,
     ) -> Any:
         """Take the adjoint's state back through steps, sending a row of values in each, and look at the last one."""
-        state = self._run(propagator, state, (senders, sent), steps, None, sensing, back=True)
-        if image is not None:
-            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
-        return state
+        return self._run(propagator, state, (senders, sent), steps, None, image or sensing, back=True)
+
+    def scatter(self, p: Any, points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
+        self._place.scatter(p, points, values, factors)
 
     def _run(
         self,
@@ -130,19 +137,22 @@ class PagedKernels(CpuKernels):
         sends: tuple[Any, Any],
         steps: Sequence[int],
         hears: Any,
-        sensing: Sensing | None,
+        look: Look | None,
         back: bool,
     ) -> Any:
         if not len(steps):
             return state
-        plan, (senders, sent), (listeners, heard) = self.plan(sensing is not None), sends, hears or (None, None)
+        plan, (senders, sent), (listeners, heard) = (
+            self.plan(type(look) if look else None),
+            sends,
+            hears or (None, None),
+        )
         if self._lanes is None:
             self._lanes = self._place.lanes(self._budget)
+        at_home = homes(state, propagator.squared, propagator.layers, look)
+        self._place.reach(at_home.values())
         computing = self._computing(propagator, plan, senders, listeners, back)
-        self._lanes.compute(partial(computing.begin, steps, sent, heard, sensing), [])
-        at_home = homes(state, propagator.squared, propagator.layers)
-        if sensing is not None:
-            at_home |= {"record": home(sensing.record), "total": home(sensing.total)}
+        self._lanes.compute(partial(computing.begin, steps, sent, heard, look), [])
         passes = Passes(self._lanes, plan.window, at_home)
         for first in range(0, len(steps), plan.steps):
             numbers = steps[first : first + plan.steps]
@@ -153,21 +163,19 @@ class PagedKernels(CpuKernels):
         computing.finish()
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
-    def _computing(self, propagator: Any, plan: PagingPlan, senders: Any, listeners: Any, back: bool) -> Steps:
+    def _computing(self, propagator: Any, plan: PagingPlan, senders: Any, listeners: Any, back: bool) -> PassSteps:
         """Return what computes with a pair of antennas, prepared once."""
         assert self._lanes is not None
         key = plan, id(senders), id(listeners), back
         if key not in self._steps:
             cells = prod(plan.window.pages[0].shape[1:])
-            points = pass_points(
-                senders.points, senders.factors, listeners and listeners.points, plan.planes, cells
-            )
+            points = pass_points(senders.points, senders.factors, listeners and listeners.points, plan.planes, cells)
             computing = self._place.steps(propagator, plan, self._lanes.memory, points, back)
             self._steps[key] = (senders, listeners), computing  # kept, so that nothing else gets their number
         return self._steps[key][1]
 
     def close(self) -> None:
-        """Give the window and the memory at home back, whatever happened."""
+        """Let go of the window and of the memory at home, whatever happened."""
         if self._lanes is not None:
             self._lanes.close()
             self._lanes = None

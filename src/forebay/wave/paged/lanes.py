@@ -29,7 +29,7 @@ class PagingLanes(Protocol):
         """Wait for events."""
 
     def close(self) -> None:
-        """Give the window back, whatever happened."""
+        """Let go of the window, whatever happened."""
 
 
 class HostLanes(PagingLanes):
@@ -131,7 +131,7 @@ class CudaLanes(PagingLanes):
             wait.event.sync()
 
     def close(self) -> None:
-        """Wait for what is under way, and give memory and streams back."""
+        """Wait for what is under way, and let go of memory and streams."""
         for stream in self._lanes.values():
             stream.sync()
         self._held.close()

@@ -11,12 +11,16 @@ from numpy.typing import NDArray
 from forebay.machine.machine import Pair
 from forebay.machine.region import Region, aligned
 from forebay.wave.acoustic.layers import AcousticLayers
+from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.paged.course import Planes, Span, Visit
 from forebay.wave.survey.points import REACH
 
+Look = Imaging | Sensing
+"""What is made of the last step back."""
+
 
 @dataclass(frozen=True)
-class Page:
+class FieldPage:
     """An array whose first axis is that of planes, or some of them."""
 
     name: str
@@ -38,15 +42,15 @@ class Page:
 class Window:
     """How memory is shared by pages, with room for so many planes of those that do not stay."""
 
-    pages: tuple[Page, ...]
+    pages: tuple[FieldPage, ...]
     itemsize: int
     room: int
 
-    def plane_bytes(self, page: Page) -> int:
+    def plane_bytes(self, page: FieldPage) -> int:
         """Return the bytes of a plane."""
         return prod(page.shape[1:]) * self.itemsize
 
-    def held(self, page: Page) -> int:
+    def held(self, page: FieldPage) -> int:
         """Return how many of its planes the window has room for."""
         return page.shape[0] if page.stays else self.room
 
@@ -64,7 +68,7 @@ class Window:
         """Bytes of all."""
         return sum(aligned(self.held(page) * self.plane_bytes(page)) for page in self.pages)
 
-    def first(self, page: Page, origin: int) -> int:
+    def first(self, page: FieldPage, origin: int) -> int:
         """Return the plane, there or not, that lies where a page's memory begins."""
         return page.first if page.stays else origin
 
@@ -97,28 +101,43 @@ class Window:
         return pairs
 
 
-def pages_of(shape: tuple[int, ...], layers: AcousticLayers) -> tuple[Page, ...]:
+def pages_of(shape: tuple[int, ...], layers: AcousticLayers) -> tuple[FieldPage, ...]:
     """Return the pages of acoustic waves: fields, velocities, and both memories of each layer."""
-    pages = [Page("p", 0, shape), Page("p_old", 0, shape), Page("squared", 0, shape, written=False)]
+    pages = [FieldPage("p", 0, shape), FieldPage("p_old", 0, shape), FieldPage("squared", 0, shape, written=False)]
     for number, side in enumerate(layers.sides):
         across = side.axis == 0
         for kind in ("psi", "zeta"):
-            pages.append(Page(f"{kind} {number}", side.start if across else 0, side.shape, stays=across))
+            pages.append(FieldPage(f"{kind} {number}", side.start if across else 0, side.shape, stays=across))
     return tuple(pages)
 
 
-def homes(state: dict[str, Any], squared: NDArray[Any], layers: AcousticLayers) -> dict[str, Region]:
-    """Return where the pages of a state are at home."""
+def looking_pages(shape: tuple[int, ...], window: tuple[slice, ...]) -> dict[type[Look], tuple[FieldPage, ...]]:
+    """Return what a pass has besides where something is made of its last step: images cover a part of the fields."""
+    first, seen = window[0].start, tuple(side.stop - side.start for side in window)
+    records = FieldPage("seen", first, seen, written=False), FieldPage("record", 0, shape, written=False)
+    return {
+        Imaging: (records[0], FieldPage("image", first, seen), FieldPage("light", first, seen)),
+        Sensing: (records[1], FieldPage("total", 0, shape)),
+    }
+
+
+def homes(state: dict[str, Any], squared: NDArray[Any], layers: AcousticLayers, look: Look | None) -> dict[str, Region]:
+    """Return where the pages of a pass are at home."""
     found = {"p": home(state["p"]), "p_old": home(state["p_old"]), "squared": home(squared)}
     for number, side in enumerate(layers.sides):
         size = side.size * squared.itemsize
         begin, remembered = side.offset * squared.itemsize, home(state["pml"])
         found |= {f"psi {number}": remembered.cut(begin, size), f"zeta {number}": remembered.cut(begin + size, size)}
+    if isinstance(look, Imaging):
+        found |= {"seen": home(look.record), "image": home(look.image), "light": home(look.illumination)}
+    elif isinstance(look, Sensing):
+        found |= {"record": home(look.record), "total": home(look.total)}
     return found
 
 
 def home(array: NDArray[Any]) -> Region:
-    """Return the memory of an array of the host."""
+    """Return the memory of an array of the host; of one with gaps, which is only read, that of a copy."""
+    array = np.ascontiguousarray(array)
     return Region(int(array.ctypes.data), array.nbytes, array.reshape(-1).view(np.uint8))
 
 

@@ -1,7 +1,8 @@
 """Passes through a model: planes arrive in the window, are taken several steps further, and leave again."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from enum import Enum
+from typing import Any, NamedTuple
 
 from forebay.machine.machine import Wait
 from forebay.machine.region import Region
@@ -9,10 +10,23 @@ from forebay.wave.paged.course import Planes, Span, Visit, course
 from forebay.wave.paged.lanes import PagingLanes
 from forebay.wave.paged.pages import Window
 
-Freed = tuple[int, Wait]
-"""Which visit freed the room of a plane, and what has to end before it is used again."""
 Compute = Callable[[Visit], None]
 """Takes the planes of a visit through its steps, in the window."""
+
+
+class How(Enum):
+    """How the room of a plane became free."""
+
+    LEFT = "its plane left the window"
+    MOVED = "its plane was moved inside the window"
+
+
+class Freed(NamedTuple):
+    """When the room of a plane becomes free."""
+
+    visit: int
+    how: How
+    event: Any
 
 
 class Passes:
@@ -22,53 +36,54 @@ class Passes:
         self._lanes, self._window, self._home = lanes, window, home
         self._freed: list[Freed | None] = [None] * window.room
         self._visits = 0
-        self._left: list[tuple[Span, Any]] = []  # planes of this pass and of the one before, and when they were home
-        self._before: list[tuple[Span, Any]] = []
+        self._home_again: Any = None  # when all planes that have left so far are
 
     def run(self, planes: Planes, steps: int, slab: int, compute: Compute) -> None:
         """Enqueue a pass."""
-        self._before, self._left = self._left, []
         for visit in course(planes, steps, slab, self._window.room):
+            self._visits += 1
+            self._move(visit)
             self._visit(visit, compute)
 
     def swap(self, one: str, other: str) -> None:
         """Let the next pass have two pages in each other's place."""
         self._home[one], self._home[other] = self._home[other], self._home[one]
 
+    def _move(self, visit: Visit) -> None:
+        """Move the planes to the window's beginning that a visit finds at its end, if it does."""
+        if visit.moved is None:
+            return
+        (begin, end), before = visit.moved
+        targets = slice(begin - visit.origin, end - visit.origin)
+        left = [Wait("move: its room was left", event) for event in self._last(targets, How.LEFT)]
+        event = self._lanes.copies("compute", self._window.shift(visit, self._lanes.memory), left)
+        self._free((begin, end), before, How.MOVED, event)
+        self._freed[targets] = [None] * (end - begin)
+
     def _visit(self, visit: Visit, compute: Compute) -> None:
         lanes, window, memory, origin = self._lanes, self._window, self._lanes.memory, visit.origin
-        self._visits += 1
-        if visit.moved is not None:
-            (begin, end), before = visit.moved
-            targets = self._freed[begin - origin : end - origin]
-            left = [wait._replace(why="move: its room was left") for wait in _last(targets, "left")]
-            event = lanes.copies("compute", window.shift(visit, memory), left)
-            for place in range(begin - before, end - before):
-                self._freed[place] = self._visits, Wait("arrive: its room was moved from", event)
-            self._freed[: end - origin] = [None] * (end - origin)
         begin, end = visit.arrive
-        freed = self._freed[begin - origin : end - origin]
-        after = [*_last(freed, "left"), *_last(freed, "moved from"), *self._is_home(visit.arrive)]
-        pairs = window.moves(visit.arrive, origin, memory, self._home, back=False)
-        arrived = lanes.copies("up", pairs, after)
+        targets = slice(begin - origin, end - origin)
+        after = [Wait("arrive: its room was left", event) for event in self._last(targets, How.LEFT)]
+        after += [Wait("arrive: its room was moved from", event) for event in self._last(targets, How.MOVED)]
+        # Its planes are home by then: what they were in, in the pass before, was free no earlier.
+        arrived = lanes.copies("up", window.moves(visit.arrive, origin, memory, self._home, back=False), after)
         computed = lanes.compute(lambda: compute(visit), [Wait("visit: its planes have arrived", arrived)])
         pairs = window.moves(visit.leave, origin, memory, self._home, back=True)
         left = lanes.copies("down", pairs, [Wait("leave: its planes are computed", computed)])
-        for place in range(visit.leave[0] - origin, visit.leave[1] - origin):
-            self._freed[place] = self._visits, Wait("arrive: its room was left", left)
-        self._left.append((visit.leave, left))
-
-    def _is_home(self, span: Span) -> list[Wait]:
-        """Return the wait for planes that were in the window before: they leave in the order of the lane."""
-        events = [event for leave, event in self._before if leave[0] < span[1] and span[0] < leave[1]]
-        return [Wait("arrive: its planes are home", event) for event in events[-1:]]
+        self._free(visit.leave, origin, How.LEFT, left)
+        self._home_again = left
 
     def finish(self) -> None:
         """Wait until all planes are home."""
-        self._lanes.sync([Wait("end: all planes are home", event) for _, event in self._left[-1:]])
+        self._lanes.sync([Wait("end: all planes are home", self._home_again)])
 
+    def _free(self, planes: Span, origin: int, how: How, event: Any) -> None:
+        """Take note that the room of some planes becomes free."""
+        count = planes[1] - planes[0]
+        self._freed[planes[0] - origin : planes[1] - origin] = [Freed(self._visits, how, event)] * count
 
-def _last(freed: Sequence[Freed | None], why: str) -> list[Wait]:
-    """Return the last wait of a kind: those of a lane end in their order."""
-    waits = [each for each in freed if each is not None and each[1].why.endswith(why)]
-    return [max(waits, key=lambda each: each[0])[1]] if waits else []
+    def _last(self, room: slice, how: How) -> Sequence[Any]:
+        """Return the last event by which some room becomes free: those of a lane pass in their order."""
+        found = [freed for freed in self._freed[room] if freed is not None and freed.how is how]
+        return [max(found, key=lambda freed: freed.visit).event] if found else []

@@ -2,7 +2,9 @@
 
 import mmap
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ from forebay.tier.capacity import check_spills
 from forebay.tier.files import check_platform, open_unnamed
 from forebay.tier.kept import kept
 from forebay.tier.links import device_links, host_copy
+from forebay.wave.acoustic.cpu import MANY
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
+from forebay.wave.kernels.points import scatter
 from forebay.wave.kernels.rows import Rows
 from forebay.wave.paged.cpu import CpuSteps
-from forebay.wave.paged.kernels import Place, Steps
+from forebay.wave.paged.kernels import PassSteps, Place
 from forebay.wave.paged.lanes import CudaLanes, HostLanes, PagingLanes
-from forebay.wave.paged.plan import PagingPlan, Rates
+from forebay.wave.paged.plan import LinkRates, PagingPlan
 from forebay.wave.paged.points import PassPoints
+from forebay.wave.survey.points import Points
 
 SMALL = 2**20
 """Bytes of arrays that are no fields: they are not worth a place of their own."""
@@ -38,7 +43,7 @@ class DiskPlace(Place):
         check_spills(directory, needed)
         self._directory = directory
         copied = kept(("host copy", MEASURED), lambda: host_copy(MEASURED))
-        self.rates = Rates(both=copied / 2, inside=copied)
+        self.rates = LinkRates(both=copied / 2, inside=copied)
 
     def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
         """Return how rows lie in memory: as in the grid."""
@@ -64,9 +69,17 @@ class DiskPlace(Place):
         """Return threads that copy."""
         return HostLanes(nbytes)
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
         """Return loops of the CPU."""
         return CpuSteps(propagator, plan.window, memory, points, back)
+
+    def reach(self, regions: Iterable[Region]) -> None:
+        """Do nothing: threads reach all memory alike."""
+
+    def scatter(self, field: NDArray[Any], points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field."""
+        about = points.touched, points.shares, points.sharers, points.share_weights
+        scatter[len(points.cells) >= MANY](field.reshape(-1), *about, values, factors)
 
     def close(self) -> None:
         """Do nothing: files go with the arrays in them."""
@@ -78,8 +91,10 @@ class DevicePlace(Place):
     def __init__(self, needed: int, device: Any = None) -> None:
         self._needed, self._device, self._held = needed, device, ExitStack()
         self._rest = Region(0, 0, np.empty(0, np.uint8))
+        self._pinned: dict[int, Region] = {}  # by their addresses, as those of others
+        self._registered: dict[int, Region] = {}
         links = device_links(MEASURED)
-        self.rates = Rates(both=links.both, inside=2 * links.copy)
+        self.rates = LinkRates(both=links.both, inside=2 * links.copy)
 
     def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
         """Return how rows lie in memory: as the kernels want them."""
@@ -97,6 +112,7 @@ class DevicePlace(Place):
         if aligned(nbytes) > self._rest.nbytes:
             slab = self._held.enter_context(kept_pinned(max(aligned(nbytes), self._needed)))
             self._rest, self._needed = Region(slab.pointer, slab.nbytes, slab.array), 0
+            self._pinned[slab.pointer] = self._rest
         taken, size = self._rest.bytes[:nbytes], aligned(nbytes)
         self._rest = self._rest.cut(size, self._rest.nbytes - size)
         in_strips(lambda part: taken[part].fill(0), taken.shape)
@@ -106,12 +122,39 @@ class DevicePlace(Place):
         """Return streams of the device."""
         return CudaLanes(nbytes)
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> Steps:
+    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
         """Return kernels of the GPU."""
         from forebay.wave.paged.gpu import GpuSteps
 
         return GpuSteps(self._kernels, propagator, plan.window, memory, points, back)
 
+    def reach(self, regions: Iterable[Region]) -> None:
+        """Pin memory of others, as long as this is open."""
+        from cuda.bindings import driver
+
+        for region in regions:
+            known = {**self._registered, **self._pinned}
+            if any(begin <= region.pointer < begin + held.nbytes for begin, held in known.items()):
+                continue
+            (result,) = driver.cuMemHostRegister(region.pointer, region.nbytes, driver.CU_MEMHOSTREGISTER_PORTABLE)
+            if result == driver.CUresult.CUDA_SUCCESS:  # else copies are slower
+                self._registered[region.pointer] = region  # with its array, so that nobody else gets the memory
+
+    def scatter(self, field: NDArray[Any], points: Points, values: Any, factors: Any) -> None:
+        """Add values at points to a field, on the device: the cells that are touched go there and come back."""
+        flat, kernels = field.reshape(-1), self._kernels
+        there = kernels.put(flat[points.touched])
+        some = replace(points, touched=np.arange(len(points.touched))).moved(kernels.put)
+        kernels.add(there, some, kernels.put(np.asarray(values)), kernels.put(np.asarray(factors)))
+        flat[points.touched] = kernels.get(there)
+
     def close(self) -> None:
-        """Give the pinned memory back to the process."""
+        """Leave the pinned memory to the process."""
+        from cuda.bindings import driver
+
+        from forebay.cuda.driver import checked
+
+        for pointer in self._registered:
+            checked(driver.cuMemHostUnregister(pointer), "letting go of pinned memory")
+        self._registered.clear()
         self._held.close()

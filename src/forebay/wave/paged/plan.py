@@ -8,7 +8,7 @@ from math import prod
 from forebay.errors import BudgetError
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.paged.course import Planes, course
-from forebay.wave.paged.pages import Page, Window
+from forebay.wave.paged.pages import FieldPage, Window
 
 MOST_STEPS = 64
 """Of a pass: more hide no copy that these do not."""
@@ -17,7 +17,7 @@ TRIED = 32
 
 
 @dataclass(frozen=True)
-class Rates:
+class LinkRates:
     """What paging is planned by."""
 
     both: float
@@ -68,29 +68,30 @@ class PagingPlan:
     def explain(self) -> str:
         """Say what is moved, and what that costs."""
         return (
-            f"the fields take {to_text(self.needed)}, and the budget allows {to_text(self.budget)}: {self.slabs} slabs of "
-            f"up to {self.slab} planes go through a window of {to_text(self.window.nbytes)}, {self.steps} steps at a "
-            f"time. Each step moves {to_text(self.link_bytes)} over the link and takes about "
+            f"the fields take {to_text(self.needed)}, and the budget allows {to_text(self.budget)}: {self.slabs} slabs "
+            f"of up to {self.slab} planes go through a window of {to_text(self.window.nbytes)}, {self.steps} steps at "
+            f"a time. Each step moves {to_text(self.link_bytes)} over the link and takes about "
             f"{seconds_to_text(self.seconds)}, {self.seconds / self.fitting_seconds:.2g} times as long as with "
             f"{to_text(self.needed)}"
         )
 
 
-def plan_paging(pages: Sequence[Page], itemsize: int, planes: Planes, budget: int, rates: Rates) -> PagingPlan:
-    """Choose the steps of a pass, and its slabs, with the smallest expected seconds a step; refuse too small a budget."""
+def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budget: int, rates: LinkRates) -> PagingPlan:
+    """Choose steps and slabs of a pass with the smallest expected seconds a step; refuse too small a budget."""
     pages = tuple(pages)
     needed = Window(pages, itemsize, planes.count).nbytes
     sizes = [Window(pages, itemsize, room).nbytes for room in range(planes.count + 1)]
     room = bisect_right(sizes, budget) - 1
-    if planes.window(1, planes.thinnest) > room:
-        least = Window(pages, itemsize, planes.window(1, planes.thinnest)).nbytes
+    smallest = planes.window(1, planes.thinnest) if planes.most_steps > 0 else planes.count
+    if smallest > room:
+        least = sizes[smallest]
         raise BudgetError(
             f"the budget does not hold a slab of the fields: it has {to_text(budget)} and needs {to_text(least)} "
             f"({least} bytes) at least"
         )
     window = Window(pages, itemsize, room)
     plans = []
-    for steps in range(1, MOST_STEPS + 1):
+    for steps in range(1, min(MOST_STEPS, planes.most_steps) + 1):
         thickest = room - (steps + 1) * planes.reach
         for slab in range(planes.thinnest, thickest + 1, max(1, (thickest - planes.thinnest) // TRIED)):
             seconds, moved = _seconds(window, planes, steps, slab, rates)
@@ -101,7 +102,7 @@ def plan_paging(pages: Sequence[Page], itemsize: int, planes: Planes, budget: in
     return PagingPlan(window, planes, steps, -slab, budget, needed, moved, seconds, fitting)
 
 
-def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: Rates) -> tuple[float, float]:
+def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> tuple[float, float]:
     """Return the seconds of a step in passes of so many, and the bytes that are moved.
 
     Copies wait for the room that they go to, so a visit's are either beside the one before, or after it.

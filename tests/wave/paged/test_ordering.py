@@ -1,0 +1,117 @@
+"""The waits of passes: on lanes that a seed orders all bits are right, unless one wait is left out."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from tests.wave.paged.setups import VirtualPlace, paged
+from tests.wave.setups import random_model, random_shot
+
+from forebay.machine.region import Region
+from forebay.wave import Acoustic, Loop
+from forebay.wave.paged.course import Planes
+from forebay.wave.paged.door import field_bytes
+from forebay.wave.paged.pages import FieldPage, Window
+from forebay.wave.paged.passes import Passes
+
+WAITS = {
+    "arrive: its room was left",
+    "arrive: its room was moved from",
+    "end: all planes are home",
+    "leave: its planes are computed",
+    "move: its room was left",
+    "visit: its planes have arrived",
+}
+SHARES, SEEDS = (0.65, 0.8, 0.97), range(12)
+"""Of the fields that the window holds: in a large one planes find room, in a small one they are moved."""
+
+
+def shot_in_depth():
+    model = random_model((64, 9, 10), absorb=4)
+    sent = np.random.default_rng(0).random((20, 7))
+    return random_shot(model, sources=7, receivers=9, samples=20, wavelet=sent), model
+
+
+@pytest.fixture(scope="module")
+def whole():
+    shot, model = shot_in_depth()
+    loop = Loop(shot, Acoustic(model, shot.dt))
+    return loop.forward(loop.propagator.zeros(), 0, loop.steps), loop.data()
+
+
+def is_right(whole, share, seed, without=None):
+    """Tell whether a run on virtual lanes has all bits of one in memory; add the waits that it made to a set."""
+    shot, model = shot_in_depth()
+    place = VirtualPlace(seed, without)
+    loop = Loop(shot, paged(model, shot.dt, place, int(share * field_bytes(model.grid))))
+    state = loop.forward(loop.propagator.zeros(), 0, loop.steps)
+    return all(np.array_equal(state[name], values) for name, values in whole[0].items()) and np.array_equal(
+        loop.data(), whole[1]
+    ), place.opened.lanes.waits
+
+
+def test_every_order_that_honours_the_waits_is_right(whole):
+    waits = set()
+    for share in SHARES:
+        for seed in SEEDS:
+            right, made = is_right(whole, share, seed)
+            assert right, (share, seed)
+            waits |= made
+    assert waits == WAITS
+
+
+@pytest.mark.parametrize("without", sorted(WAITS))
+def test_without_any_one_wait_some_order_is_wrong(whole, without):
+    assert not all(is_right(whole, share, seed, without)[0] for share in SHARES for seed in SEEDS)
+
+
+class Log:
+    """Lanes that copy nothing, and know of each event which others are past before it begins."""
+
+    memory = Region(0, 1 << 30, np.broadcast_to(np.zeros(1, np.uint8), 1 << 30))
+
+    def __init__(self):
+        self.last, self.home, self.late, self.all = {}, {}, [], []
+
+    def add(self, lane, after):
+        before = set().union(*(wait.event.before for wait in after), getattr(self.last.get(lane), "before", ()))
+        event = SimpleNamespace(before=before)
+        before.add(id(event))
+        self.all.append(event)  # so that no two have one number
+        self.last[lane] = event
+        return event
+
+    def copies(self, lane, pairs, after):
+        event = self.add(lane, after)
+        for target, source in pairs if lane != "compute" else ():
+            at_home = source if lane == "up" else target
+            for plane in range(at_home.pointer, at_home.pointer + at_home.nbytes):
+                if lane == "down":
+                    self.home[plane] = event
+                elif plane in self.home and id(self.home[plane]) not in event.before:
+                    self.late.append(plane)
+        return event
+
+    def compute(self, act, after):
+        return self.add("compute", after)
+
+
+def test_planes_of_a_pass_arrive_when_they_are_home_from_the_one_before():
+    """Nothing waits for that but what waits for room, in windows of all sizes."""
+    rng, looked_at = np.random.default_rng(0), 0
+    for _ in range(400):
+        count, ends = int(rng.integers(30, 150)), int(rng.integers(0, 12))
+        planes = Planes(count, 2, 2, ends, ends)
+        steps = [int(rng.integers(1, max(2, planes.most_steps + 1))) for _ in range(4)]
+        slab = planes.thinnest + int(rng.integers(0, 9))
+        least = planes.window(max(steps), slab)
+        if planes.most_steps < 1 or least >= count:
+            continue
+        window = Window((FieldPage("p", 0, (count, 1)),), 1, int(rng.integers(least, count)))
+        log, home = Log(), Region(1 << 20, count, np.zeros(count, np.uint8))
+        looked_at += 1
+        passes = Passes(log, window, {"p": home})
+        for number in steps:
+            passes.run(planes, number, slab, lambda visit: None)
+        assert not log.late, (planes, steps, slab, window.room)
+    assert looked_at > 100
