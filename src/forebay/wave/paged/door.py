@@ -141,3 +141,41 @@ def fit_fields(
         return paging(model.grid, order // 2, np.dtype(dtype)).plan()
     finally:
         paging.close()
+
+
+WAVES = 3
+"""Times the bytes of a wave's fields that both waves of a reversal have at home, with the sums and what is copied."""
+
+
+@contextmanager
+def reversal_within(
+    model: Any, order: int, dtype: Any, reversal: dict[str, Any]
+) -> Iterator[tuple[Paging | None, dict[str, Any]]]:
+    """Lend what pages the fields of a reversal, and what its engine is told, if a device is to compute a host's model.
+
+    The engine then reverses states in host memory: its budget begins there, with what fields at home leave of it.
+    """
+    budget = reversal.get("budget")
+    paged = isinstance(model, AcousticModel) and model.grid.ndim == 3 and tier_of(model) == "host"
+    if not (paged and isinstance(budget, Budget) and budget.device is not None):
+        yield None, reversal
+        return
+    needed = field_bytes(model.grid, order, dtype)
+    at_home = WAVES * needed
+    if at_home <= budget.device:
+        raise BudgetError(
+            f"the fields of both waves fit {to_text(budget.device)} of a device: give a model that is there, as "
+            "cupy.asarray(velocity), whose budget is for snapshots alone"
+        )
+    if budget.host is None or budget.host <= at_home:
+        raise BudgetError(
+            f"fields that are paged take {to_text(at_home)} of the host, and snapshots come on top: give it more than "
+            f"{at_home} bytes"
+        )
+    paging = paging_of(model, budget.with_tier("device", min(budget.device, needed - 1)), order, dtype, None)
+    assert paging is not None
+    try:
+        rest = Budget(host=budget.host - at_home, disk=budget.disk)
+        yield paging, reversal | {"budget": rest, "rehearse": None}
+    finally:
+        paging.close()
