@@ -11,7 +11,8 @@ from forebay.wave.paged.cpu import CpuSteps
 from forebay.wave.paged.gpu import GpuSteps, WindowKernels
 from forebay.wave.paged.kernels import PagedKernels
 from forebay.wave.paged.lanes import VirtualLanes
-from forebay.wave.paged.plan import LinkRates
+from forebay.wave.paged.pages import Window
+from forebay.wave.paged.plan import LinkRates, PagingPlan
 
 
 @dataclass
@@ -61,6 +62,15 @@ class VirtualPlace:
         pass
 
 
-def paged(model, dt, place, budget, *, order=8, dtype=np.float32):
-    """Return a propagator whose fields are paged."""
-    return Acoustic(model, dt, order, dtype, paging=lambda *about: PagedKernels(*about, budget, place))
+def paged(model, dt, place, budget, *, order=8, dtype=np.float32, case=None):
+    """Return a propagator whose fields are paged, by the plan that a budget has or by a case that is given."""
+
+    def make(grid, radius, dtype):
+        kernels = PagedKernels(grid, radius, dtype, budget, place)
+        if case is not None:
+            steps, slab, room = case
+            window = Window(kernels._pages[None], dtype.itemsize, room)
+            kernels._plans[None] = PagingPlan(window, kernels._planes, steps, slab, budget, budget, 0, 1.0, 1.0)
+        return kernels
+
+    return Acoustic(model, dt, order, dtype, paging=make)

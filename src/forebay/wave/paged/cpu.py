@@ -33,9 +33,9 @@ class CpuSteps:
         """Take what steps of some numbers send, where to put what they hear, and what is made of the last one."""
         self._about = numbers[-1], sent, heard, look
 
-    def compute(self, numbers: Sequence[int], visit: Visit) -> None:
+    def compute(self, numbers: Sequence[int], odd: bool, visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
-        kernels, names = self._kernels, ("p", "p_old")
+        kernels, names = self._kernels, ("p_old", "p") if odd else ("p", "p_old")
         last, sent, rows, look = self._about
         cells = prod(self._pages["p"].shape[1:])
         points = self._points.within(visit.computes, visit.origin * cells)

@@ -54,19 +54,18 @@ class WindowKernels(VolumeKernels):
     def _seen(self, look: type[Look] | None) -> dict[str, int]:
         return self._covered if look is Imaging else {}
 
-    def points(self, points: PassPoints, planes: Span, origin: int) -> tuple[Launch | None, int]:
+    def points(self, points: PassPoints, planes: Span, first: int) -> tuple[Launch | None, int]:
         """Return what sends and hears in some planes, if anything does, and how many listeners are before.
 
-        Cells are counted from an origin on. A free surface is above planes of the first visit alone, whose origin is
-        the beginning.
+        Cells are counted from a first plane on: where there is a free surface above them, that of the model.
         """
-        (senders, factors), (listeners, first) = points.sending(planes), points.listening(planes)
+        (senders, factors), (listeners, before) = points.sending(planes), points.listening(planes)
         if not len(senders.touched) and listeners is None:
             return None, 0
         launch = self._points_of(senders if len(senders.touched) else None, factors, listeners)
-        # Numbers of planes before the origin are below 0, in 32 bits.
-        launch.set(mirrored=0 if origin else self._mirrored, first_plane=(self.window[0].start - origin) % 2**32)
-        return launch, first
+        # Numbers of planes before the first one are below 0, in 32 bits.
+        launch.set(mirrored=0 if first else self._mirrored, first_plane=(self.window[0].start - first) % 2**32)
+        return launch, before
 
     def add(self, field: Any, points: Points, values: Any, factors: Any) -> None:
         """Add values at points to cells that are not those of a field."""
@@ -116,7 +115,7 @@ class GpuSteps:
     ) -> None:
         self._kernels, self._propagator, self._window, self._memory = kernels, propagator, window, memory
         self._points, self._back, self._cells = points, back, prod(window.pages[0].shape[1:])
-        self._prepared: dict[tuple[Visit, type | None], list[Prepared]] = {}
+        self._prepared: dict[tuple[Visit, bool, type | None], list[Prepared]] = {}
         self._passage: Passage | None = None
 
     def begin(self, numbers: Sequence[int], sent: Any, heard: Any, look: Look | None) -> None:
@@ -126,14 +125,14 @@ class GpuSteps:
         rows = None if heard is None else kernels.zeros((len(numbers), heard.shape[1]))
         self._passage = Passage(numbers, there, heard, rows, look)
 
-    def compute(self, numbers: Sequence[int], visit: Visit) -> None:
+    def compute(self, numbers: Sequence[int], odd: bool, visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
         assert self._passage is not None
         all_numbers, sent, _, rows, look = vars(self._passage).values()
         device, first = self._kernels.device, min(all_numbers)
         stream, now = device.stream(), type(look) if look and numbers[-1] == all_numbers[-1] else None
         values, row = device.address(sent), sent.itemsize * sent.shape[1]
-        for number, prepared in zip(numbers, self._prepare(visit, now), strict=True):
+        for number, prepared in zip(numbers, self._prepare(visit, odd, now), strict=True):
             factor = {"factor": float(look.factor)} if now and number == numbers[-1] else {}
             for launch in prepared.launches if now is Sensing else prepared.launches[-1:]:
                 launch.set(**factor)
@@ -154,23 +153,25 @@ class GpuSteps:
             self._passage.heard[min(numbers) : max(numbers) + 1, self._points.order] = rows
         self._passage = None
 
-    def _prepare(self, visit: Visit, look: type[Look] | None) -> list[Prepared]:
+    def _prepare(self, visit: Visit, odd: bool, look: type[Look] | None) -> list[Prepared]:
         """Return the steps of a visit, of whose last one something may be made; they are prepared once."""
-        if (visit, look) not in self._prepared:
-            kernels, names, steps, places = self._kernels, ("p", "p_old"), list[Prepared](), self._places(visit)
-            points = self._points.within(visit.computes, visit.origin * self._cells, kernels.put)
-            begin = {name: self._memory.pointer + self._window.places[name] for name in names}
+        if (visit, odd, look) not in self._prepared:
+            kernels, steps, places = self._kernels, list[Prepared](), self._places(visit)
+            names = ("p_old", "p") if odd else ("p", "p_old")
+            first = visit.window[0]
+            points = self._points.within(visit.computes, first * self._cells, kernels.put)
+            begin = {name: places[name] + first * self._window.itemsize * self._cells for name in names}
             for number, planes in enumerate(visit.steps):
                 p, old = names
                 now = look if number == len(visit.steps) - 1 else None
                 fields = places | {"p": places[p], "old": places[old]}
                 launches = kernels.launches(self._propagator, planes, self._back, now, fields)
-                launch, first = kernels.points(points, planes, visit.origin)
+                launch, before = kernels.points(points, planes, first)
                 seen = {name: places[name] for name in ("seen", "image")} if now is Imaging else {}
-                steps.append(Prepared(launches, launch, begin[old], begin[p], first, seen))
+                steps.append(Prepared(launches, launch, begin[old], begin[p], before, seen))
                 names = old, p
-            self._prepared[visit, look] = steps
-        return self._prepared[visit, look]
+            self._prepared[visit, odd, look] = steps
+        return self._prepared[visit, odd, look]
 
     def _places(self, visit: Visit) -> dict[str, Any]:
         """Return where the first plane of each page would be, and the table of the layers."""

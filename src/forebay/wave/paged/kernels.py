@@ -30,8 +30,11 @@ class PassSteps(Protocol):
     def begin(self, numbers: Sequence[int], sent: Any, heard: Any, look: Look | None) -> None:
         """Take what steps of some numbers send, where to put what they hear, and what is made of the last one."""
 
-    def compute(self, numbers: Sequence[int], visit: Visit) -> None:
-        """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
+    def compute(self, numbers: Sequence[int], odd: bool, visit: Visit) -> None:
+        """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another.
+
+        After an odd number of steps in all, both fields are in each other's place.
+        """
 
     def finish(self) -> None:
         """Bring home what was heard, once all is computed."""
@@ -155,10 +158,9 @@ class PagedKernels(CpuKernels):
         self._lanes.compute(partial(computing.begin, steps, sent, heard, look), [])
         passes = Passes(self._lanes, plan.window, at_home)
         for first in range(0, len(steps), plan.steps):
-            numbers = steps[first : first + plan.steps]
-            passes.run(plan.planes, len(numbers), plan.slab, partial(computing.compute, numbers))
-            if len(numbers) % 2:
-                passes.swap("p", "p_old")
+            numbers, last = steps[first : first + plan.steps], first + plan.steps >= len(steps)
+            compute = partial(computing.compute, numbers, bool(first % 2))
+            passes.run(plan.planes, len(numbers), plan.slab, compute, last=last)
         passes.finish()
         computing.finish()
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state

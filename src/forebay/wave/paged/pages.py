@@ -86,18 +86,20 @@ class Window:
         return pairs
 
     def shift(self, visit: Visit, memory: Region) -> list[Pair]:
-        """Return the copies that move planes to the window's beginning, in an order in which none is lost."""
+        """Return the copies that move planes inside the window, in an order in which none is lost."""
         assert visit.moved is not None
-        (begin, end), origin = visit.moved
-        pairs, places = list[Pair](), self.places
+        (begin, end), before = visit.moved
+        pairs, places, step = list[Pair](), self.places, abs(visit.origin - before)
+        pieces = [(plane, min(plane + step, end)) for plane in range(begin, end, step)]
+        if before > visit.origin:  # they are moved away from the beginning
+            pieces = [(max(begin, plane - step), plane) for plane in range(end, begin, -step)]
         for page in self.pages:
-            if page.stays:
-                continue
-            size, place, step = self.plane_bytes(page), places[page.name], begin - origin
-            for plane in range(begin, end, step):
-                count = min(step, end - plane) * size
-                source = memory.cut(place + (plane - origin) * size, count)
-                pairs.append((memory.cut(place + (plane - visit.origin) * size, count), source))
+            place, size = places[page.name], self.plane_bytes(page)
+            for first, stop in pieces:
+                lo, hi = max(first, page.first), min(stop, page.planes[1])
+                if lo < hi and not page.stays:
+                    source = memory.cut(place + (lo - before) * size, (hi - lo) * size)
+                    pairs.append((memory.cut(place + (lo - visit.origin) * size, (hi - lo) * size), source))
         return pairs
 
 
@@ -142,9 +144,12 @@ def home(array: NDArray[Any]) -> Region:
 
 
 def planes_of(shape: Sequence[int], radius: int, layers: AcousticLayers) -> Planes:
-    """Return what passes must know of fields of a shape: layers of planes, with all they change, are never cut."""
+    """Return what passes must know of fields of a shape.
+
+    Layers of planes, with all they change, are never cut, nor what is mirrored above a free surface.
+    """
     across = [side for side in layers.sides if side.axis == 0]
     ends = {side.start - side.lead: side.lead + side.count + side.trail for side in across}
-    count = shape[0]
-    after = next((depth for start, depth in ends.items() if start + depth == count - radius), 0)
-    return Planes(count, radius, max(radius, REACH), ends.get(radius, 0), after)
+    after = max([0, *(depth for start, depth in ends.items() if start + depth == shape[0] - radius)])
+    before, least = ends.get(radius, 0), radius + 1
+    return Planes(shape[0], radius, max(radius, REACH), max(before, least), max(after, least))

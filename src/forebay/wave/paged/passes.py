@@ -1,12 +1,12 @@
 """Passes through a model: planes arrive in the window, are taken several steps further, and leave again."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from enum import Enum
 from typing import Any, NamedTuple
 
 from forebay.machine.machine import Wait
 from forebay.machine.region import Region
-from forebay.wave.paged.course import Planes, Span, Visit, course
+from forebay.wave.paged.course import Planes, Remaining, Span, Visit, course
 from forebay.wave.paged.lanes import PagingLanes
 from forebay.wave.paged.pages import Window
 
@@ -36,21 +36,19 @@ class Passes:
         self._lanes, self._window, self._home = lanes, window, home
         self._freed: list[Freed | None] = [None] * window.room
         self._visits = 0
-        self._home_again: Any = None  # when all planes that have left so far are
+        self._there: Remaining | None = None  # what the pass before has left
+        self._left: dict[int, Freed] = {}  # when planes that have left are home
 
-    def run(self, planes: Planes, steps: int, slab: int, compute: Compute) -> None:
-        """Enqueue a pass."""
-        for visit in course(planes, steps, slab, self._window.room):
+    def run(self, planes: Planes, steps: int, slab: int, compute: Compute, *, last: bool) -> None:
+        """Enqueue a pass; after the last one all planes are home."""
+        for visit in course(planes, steps, slab, self._window.room, self._there, last):
             self._visits += 1
             self._move(visit)
             self._visit(visit, compute)
-
-    def swap(self, one: str, other: str) -> None:
-        """Let the next pass have two pages in each other's place."""
-        self._home[one], self._home[other] = self._home[other], self._home[one]
+        self._there = None if last else Remaining(visit.window, visit.origin)
 
     def _move(self, visit: Visit) -> None:
-        """Move the planes to the window's beginning that a visit finds at its end, if it does."""
+        """Move planes back that a visit finds at the window's end, if it does."""
         if visit.moved is None:
             return
         (begin, end), before = visit.moved
@@ -66,24 +64,30 @@ class Passes:
         targets = slice(begin - origin, end - origin)
         after = [Wait("arrive: its room was left", event) for event in self._last(targets, How.LEFT)]
         after += [Wait("arrive: its room was moved from", event) for event in self._last(targets, How.MOVED)]
-        # Its planes are home by then: what they were in, in the pass before, was free no earlier.
+        left = [self._left[plane] for plane in range(begin, end) if plane in self._left]
+        after += [Wait("arrive: its planes are home", event) for event in _latest(left)]
         arrived = lanes.copies("up", window.moves(visit.arrive, origin, memory, self._home, back=False), after)
         computed = lanes.compute(lambda: compute(visit), [Wait("visit: its planes have arrived", arrived)])
         pairs = window.moves(visit.leave, origin, memory, self._home, back=True)
-        left = lanes.copies("down", pairs, [Wait("leave: its planes are computed", computed)])
-        self._free(visit.leave, origin, How.LEFT, left)
-        self._home_again = left
+        event = lanes.copies("down", pairs, [Wait("leave: its planes are computed", computed)])
+        self._free(visit.leave, origin, How.LEFT, event)
+        self._left |= dict.fromkeys(range(*visit.leave), Freed(self._visits, How.LEFT, event))
 
     def finish(self) -> None:
         """Wait until all planes are home."""
-        self._lanes.sync([Wait("end: all planes are home", self._home_again)])
+        self._lanes.sync([Wait("end: all planes are home", event) for event in _latest(self._left.values())])
 
     def _free(self, planes: Span, origin: int, how: How, event: Any) -> None:
         """Take note that the room of some planes becomes free."""
         count = planes[1] - planes[0]
         self._freed[planes[0] - origin : planes[1] - origin] = [Freed(self._visits, how, event)] * count
 
-    def _last(self, room: slice, how: How) -> Sequence[Any]:
-        """Return the last event by which some room becomes free: those of a lane pass in their order."""
-        found = [freed for freed in self._freed[room] if freed is not None and freed.how is how]
-        return [max(found, key=lambda freed: freed.visit).event] if found else []
+    def _last(self, room: slice, how: How) -> list[Any]:
+        """Return the last event by which some room becomes free in a way, if any does."""
+        return _latest(freed for freed in self._freed[room] if freed is not None and freed.how is how)
+
+
+def _latest(freed: Iterable[Freed]) -> list[Any]:
+    """Return the last of some events of a lane, which pass in their order, if there are any."""
+    last = max(freed, key=lambda each: each.visit, default=None)
+    return [] if last is None else [last.event]

@@ -1,18 +1,21 @@
 """How fields that are larger than a budget are paged: slabs and steps of a pass, and what that costs."""
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from forebay.errors import BudgetError
+from forebay.machine.machine import Pair, Wait
+from forebay.machine.region import Region
 from forebay.units import seconds_to_text, to_text
-from forebay.wave.paged.course import Planes, course
+from forebay.wave.paged.course import Planes, Visit
 from forebay.wave.paged.pages import FieldPage, Window
+from forebay.wave.paged.passes import Passes
 
 MOST_STEPS = 64
 """Of a pass: more hide no copy that these do not."""
-TRIED = 32
+TRIED = 4
 """Thicknesses that are tried for each number of steps, at most."""
 
 
@@ -26,8 +29,10 @@ class LinkRates:
     """bytes a second that are read and written in the memory of the window, together"""
 
 
-STEP_BYTES = 5
-"""Numbers of a point that a step moves inside the memory of the window, with what it reads twice."""
+STEP_NUMBERS = 4
+"""Numbers of a point that a step moves inside the memory of the window."""
+AROUND = 16
+"""Planes that a step of a slab takes as long as, beside its own: what threads load before they begin, and idle ones."""
 
 
 @dataclass(frozen=True)
@@ -91,42 +96,82 @@ def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budge
         )
     window = Window(pages, itemsize, room)
     plans = []
-    for steps in range(1, min(MOST_STEPS, planes.most_steps) + 1):
+    for steps in _tried(min(MOST_STEPS, planes.most_steps)):
         thickest = room - (steps + 1) * planes.reach
         for slab in range(planes.thinnest, thickest + 1, max(1, (thickest - planes.thinnest) // TRIED)):
-            seconds, moved = _seconds(window, planes, steps, slab, rates)
-            plans.append((seconds, steps, -slab, moved))
-    seconds, steps, slab, moved = min(plans)
-    points = planes.count * prod(pages[0].shape[1:])
-    fitting = points * itemsize * STEP_BYTES / rates.inside
-    return PagingPlan(window, planes, steps, -slab, budget, needed, moved, seconds, fitting)
-
-
-def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> tuple[float, float]:
-    """Return the seconds of a step in passes of so many, and the bytes that are moved.
-
-    Copies wait for the room that they go to, so a visit's are either beside the one before, or after it.
-    """
-    pages, itemsize, moved, end = window.pages, window.itemsize, 0.0, 0.0
+            plans.append((_seconds(window, planes, steps, slab, rates), steps, slab))
+    seconds, steps, slab = min(plans)
     point = itemsize * prod(pages[0].shape[1:])
-    up = sum(window.plane_bytes(page) * page.shape[0] / planes.count for page in pages)
-    down = sum(window.plane_bytes(page) * page.shape[0] / planes.count for page in pages if page.written)
-    arrived = left = computed = 0.0
-    freed = [0.0] * window.room
-    for visit in course(planes, steps, slab, window.room):
-        origin, shifted = visit.origin, 0.0
-        if visit.moved is not None:
-            (begin, stop), before = visit.moved
-            shifted = 2 * (stop - begin) * up / rates.inside
-            computed = max(computed, *freed[: stop - origin]) + shifted
-            freed[begin - before : stop - before] = [computed] * (stop - begin)
-        begin, stop = visit.arrive
-        arrived = max(arrived, *freed[begin - origin : stop - origin]) + (stop - begin) * up / rates.both
-        work = sum(last - first for first, last in visit.steps) * point * STEP_BYTES / rates.inside
-        computed = max(computed, arrived) + work
-        begin, stop = visit.leave
-        left = max(left, computed) + (stop - begin) * down / rates.both
-        freed[begin - origin : stop - origin] = [left] * (stop - begin)
-        end = max(end, left)
-    moved = planes.count * (up + down)
-    return end / steps, moved / steps
+    fitting = (planes.count + AROUND) * point * STEP_NUMBERS / rates.inside
+    moved = _Clock(window, rates)
+    _passes(moved, window, planes, steps, slab)
+    return PagingPlan(window, planes, steps, slab, budget, needed, moved.moved / steps, seconds, fitting)
+
+
+def _tried(most: int) -> list[int]:
+    """Return numbers of steps, each about a quarter more than the one before."""
+    found = [1]
+    while found[-1] < most:
+        found.append(min(most, max(found[-1] + 1, found[-1] * 5 // 4)))
+    return found
+
+
+class _Clock:
+    """Lanes on which nothing happens but that time passes: an event is the seconds at which it does."""
+
+    def __init__(self, window: Window, rates: LinkRates) -> None:
+        self.memory, self._rates = Region(0, window.nbytes), rates
+        self._times = dict.fromkeys(("up", "down", "compute"), 0.0)
+        self.moved, self.work = 0, 0.0
+
+    def copies(self, lane: str, pairs: Sequence[Pair], after: Sequence[Wait]) -> float:
+        """Copy."""
+        size = sum(target.nbytes for target, _ in pairs)
+        self.moved += size if lane != "compute" else 0
+        return self._pass(lane, 2 * size / self._rates.inside if lane == "compute" else size / self._rates.both, after)
+
+    def compute(self, act: Callable[[], None], after: Sequence[Wait]) -> float:
+        """Let something say how long it takes, as `work`."""
+        act()
+        return self._pass("compute", self.work, after)
+
+    def _pass(self, lane: str, seconds: float, after: Sequence[Wait]) -> float:
+        self._times[lane] = max([self._times[lane], *(wait.event for wait in after)]) + seconds
+        return self._times[lane]
+
+    @property
+    def computed(self) -> float:
+        """When the last computation ends."""
+        return self._times["compute"]
+
+    def sync(self, after: Sequence[Wait]) -> None:
+        """Wait for nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> float:
+    """Return the seconds of a step in passes of so many."""
+    clock = _Clock(window, rates)
+    began = _passes(clock, window, planes, steps, slab)
+    return (clock.computed - began) / steps
+
+
+def _passes(clock: _Clock, window: Window, planes: Planes, steps: int, slab: int) -> float:
+    """Let a pass up go by after one down; return when that has ended, and count what the second one moves."""
+    point = window.itemsize * prod(window.pages[0].shape[1:])
+    passes = Passes(
+        clock, window, {page.name: Region(0, page.shape[0] * window.plane_bytes(page)) for page in window.pages}
+    )
+    began = 0.0
+
+    def compute(visit: Visit) -> None:
+        thick = sum(last - first + AROUND for first, last in visit.steps)
+        clock.work = thick * point * STEP_NUMBERS / clock._rates.inside
+
+    for number in range(2):
+        clock.moved = 0
+        passes.run(planes, steps, slab, compute, last=False)
+        began = clock.computed if number == 0 else began
+    return began
