@@ -64,7 +64,7 @@ def within(
         yield (on_device(model) if Budget.of(budget, tier_of(model)).device is not None else model), None
         return
     try:
-        yield replace(model, velocity=on_host(model.velocity)), paging
+        yield (model if tier_of(model) == "host" else replace(model, velocity=on_host(model.velocity))), paging
     finally:
         paging.close()
 

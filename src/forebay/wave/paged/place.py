@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from forebay.machine.region import Region, aligned
 from forebay.tier.capacity import check_spills
 from forebay.tier.files import check_platform, open_unnamed
 from forebay.tier.kept import kept
-from forebay.tier.links import device_links, host_copy
-from forebay.wave.acoustic.cpu import MANY
+from forebay.tier.links import device_links, measure_links, speed
+from forebay.wave.acoustic.cpu import MANY, advance
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.kernels.points import scatter
@@ -25,14 +26,16 @@ from forebay.wave.kernels.rows import Rows
 from forebay.wave.paged.cpu import CpuSteps
 from forebay.wave.paged.kernels import PassSteps, Place
 from forebay.wave.paged.lanes import CudaLanes, HostLanes, PagingLanes
-from forebay.wave.paged.plan import LinkRates, PagingPlan
+from forebay.wave.paged.plan import STEP_NUMBERS, LinkRates, PagingPlan
 from forebay.wave.paged.points import PassPoints
 from forebay.wave.survey.points import Points
 
 SMALL = 2**20
 """Bytes of arrays that are no fields: they are not worth a place of their own."""
-MEASURED = 2**26
-"""Bytes with which a link is measured."""
+MEASURED, WRITTEN = 2**26, 2**24
+"""Bytes with which the link of a device is measured, and a disk."""
+CUBE = 96
+"""Points along each axis of fields with which a step of the CPU is timed."""
 
 
 class DiskPlace(Place):
@@ -42,11 +45,13 @@ class DiskPlace(Place):
         check_platform()
         check_spills(directory, needed)
         self._directory = directory
-        copied = kept(("host copy", MEASURED), lambda: host_copy(MEASURED))
-        self.rates = LinkRates(both=copied / 2, inside=copied)
 
     def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
-        """Return how rows lie in memory: as in the grid."""
+        """Return how rows lie in memory, as in the grid; measure what passes of such a type are planned by."""
+        links = kept(("paging", self._directory), lambda: measure_links(self._directory, WRITTEN))
+        slower = min(links.disk_write or links.host_copy, links.disk_read or links.host_copy)
+        inside = kept(("step in a window", radius, dtype), lambda: step_rate(radius, dtype))
+        self.rates = LinkRates(both=slower / 2, inside=inside)
         return Rows()
 
     def zeros(self, nbytes: int) -> NDArray[np.uint8]:
@@ -83,6 +88,19 @@ class DiskPlace(Place):
 
     def close(self) -> None:
         """Do nothing: files go with the arrays in them."""
+
+
+def step_rate(radius: int, dtype: np.dtype[Any]) -> float:
+    """Return the bytes a second that a step of the CPU moves, as `plan` counts them."""
+    p, p_old, squared = np.zeros((3, CUBE, CUBE, CUBE), dtype)
+    step, weights = advance(3, radius, dtype, True), (dtype.type(0),) * 3
+
+    def timed() -> float:
+        start = perf_counter()
+        step(p, p_old, squared, weights)
+        return perf_counter() - start
+
+    return speed(STEP_NUMBERS * p.nbytes, timed)
 
 
 class DevicePlace(Place):

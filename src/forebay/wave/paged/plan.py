@@ -31,7 +31,7 @@ class LinkRates:
 
 STEP_NUMBERS = 4
 """Numbers of a point that a step moves inside the memory of the window."""
-AROUND = 16
+AROUND = 4
 """Planes that a step of a slab takes as long as, beside its own: what threads load before they begin, and idle ones."""
 
 
@@ -109,10 +109,10 @@ def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budge
 
 
 def _tried(most: int) -> list[int]:
-    """Return numbers of steps, each about a quarter more than the one before."""
+    """Return numbers of steps, each about a third more than the one before."""
     found = [1]
     while found[-1] < most:
-        found.append(min(most, max(found[-1] + 1, found[-1] * 5 // 4)))
+        found.append(min(most, max(found[-1] + 1, found[-1] * 4 // 3)))
     return found
 
 
