@@ -68,7 +68,8 @@ class Loop:
         """
         model, shot = self.propagator.model, self.shot
         counts = len(shot.source).bit_length(), len(shot.receivers).bit_length()
-        return type(self.propagator), type(model), model.grid.shape, model.grid.layers(), self.listens, *counts
+        kinds = type(self.propagator), type(self.kernels), type(model)
+        return *kinds, model.grid.shape, model.grid.layers(), self.listens, *counts
 
     def data(self) -> NDArray[Any]:
         """Return what was heard, at the shot's sampling."""

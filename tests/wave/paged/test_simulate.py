@@ -75,22 +75,22 @@ def test_any_thickness_and_number_of_steps_give_the_same(steps):
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.slow
-@pytest.mark.parametrize(("free_surface", "absorb"), [(False, 8), (True, 8), (True, 0)])
-def test_kernels_of_a_gpu_compute_in_a_window_what_they_compute_of_all(free_surface, absorb, monkeypatch):
+@pytest.mark.parametrize(("free_surface", "absorb", "order"), [(False, 8, 8), (True, 8, 8), (True, 0, 8), (True, 8, 4)])
+def test_kernels_of_a_gpu_compute_in_a_window_what_they_compute_of_all(free_surface, absorb, order, monkeypatch):
     from forebay.wave.acoustic import propagator
     from forebay.wave.acoustic.volume import gpu_kernels
 
-    emulator, choose = Emulator(), propagator.kernels_of
+    emulator = Emulator()
     monkeypatch.setattr(propagator, "kernels_of", lambda array, *about: gpu_kernels(*about, device=emulator))
     model = random_model((70, 17, 19), free_surface=free_surface, absorb=absorb)
     shot = noisy(model, steps=9)
-    whole = Loop(shot, Acoustic(model, shot.dt))
-    parts = Loop(shot, paged(model, shot.dt, VirtualPlace(device=emulator), int(0.8 * field_bytes(model.grid))))
+    budget = int(0.8 * field_bytes(model.grid, order))
+    whole = Loop(shot, Acoustic(model, shot.dt, order))
+    parts = Loop(shot, paged(model, shot.dt, VirtualPlace(device=emulator), budget, order=order))
     expected, found = (loop.forward(loop.propagator.zeros(), 0, loop.steps) for loop in (whole, parts))
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
     np.testing.assert_array_equal(parts.data(), whole.data())
-    assert choose is not propagator.kernels_of
 
 
 def in_depth():

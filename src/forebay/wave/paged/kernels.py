@@ -153,7 +153,8 @@ class PagedKernels(CpuKernels):
         if self._lanes is None:
             self._lanes = self._place.lanes(self._budget)
         at_home = homes(state, propagator.squared, propagator.layers, look)
-        self._place.reach(at_home.values())
+        # Records are read once: to pin one takes longer than to copy it.
+        self._place.reach(at_home[page.name] for page in plan.window.pages if page.written)
         computing = self._computing(propagator, plan, senders, listeners, back)
         self._lanes.compute(partial(computing.begin, steps, sent, heard, look), [])
         passes = Passes(self._lanes, plan.window, at_home)
