@@ -1,9 +1,10 @@
 """Fields that are paged through windows of any place, and the same in one piece."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from forebay.machine.lanes import Lanes
 from forebay.wave import Acoustic
 from forebay.wave.kernels.points import scatter
 from forebay.wave.kernels.rows import Rows
@@ -17,14 +18,18 @@ from forebay.wave.paged.plan import LinkRates, PagingPlan
 
 @dataclass
 class VirtualPlace:
-    """A place whose lanes a seed orders, and which may leave out a wait; on an emulated GPU where one is given."""
+    """A place of some devices whose lanes a seed orders, and which may leave out a wait; or of emulated GPUs."""
 
     seed: int = 0
     without: str | None = None
     device: object = None
-    rates: LinkRates = field(default_factory=lambda: LinkRates(1e9, 1e10))
+    count: int = 1
     kernels: object = None
-    opened: object = None
+    queues: object = None
+
+    @property
+    def rates(self):
+        return LinkRates(1e9, 1e10, self.count)
 
     def rows(self, grid, radius, dtype):
         if self.device is None:
@@ -36,10 +41,10 @@ class VirtualPlace:
         return np.zeros(nbytes, np.uint8)
 
     def lanes(self, nbytes):
-        self.opened = VirtualLanes(nbytes, self.seed, self.without)
-        return self.opened
+        self.queues = Lanes(self.seed, self.without)
+        return [VirtualLanes(nbytes, self.queues, number) for number in range(self.count)]
 
-    def steps(self, propagator, plan, memory, points, back):
+    def steps(self, propagator, plan, memory, points, back, device):
         if self.device is None:
             return CpuSteps(propagator, plan.window, memory, points, back)
         memory = memory._replace(pointer=memory.bytes.ctypes.data)

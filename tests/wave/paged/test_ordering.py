@@ -40,14 +40,14 @@ def whole():
     return loop.forward(loop.propagator.zeros(), 0, loop.steps), loop.data()
 
 
-def is_right(whole, case, seed, without=None):
+def is_right(whole, case, seed, without=None, devices=1):
     """Tell whether a run on virtual lanes has all bits of one in memory, and which waits it made."""
     shot, model = shot_in_depth()
-    place = VirtualPlace(seed, without)
+    place = VirtualPlace(seed, without, count=devices)
     loop = Loop(shot, paged(model, shot.dt, place, field_bytes(model.grid), case=case))
     state = loop.forward(loop.propagator.zeros(), 0, loop.steps)
     same = all(np.array_equal(state[name], values) for name, values in whole[0].items())
-    return same and np.array_equal(loop.data(), whole[1]), place.opened.lanes.waits
+    return same and np.array_equal(loop.data(), whole[1]), place.queues.waits
 
 
 def test_every_order_that_honours_the_waits_is_right(whole):
@@ -63,6 +63,15 @@ def test_every_order_that_honours_the_waits_is_right(whole):
 @pytest.mark.parametrize("without", sorted(WAITS))
 def test_without_any_one_wait_some_order_is_wrong(whole, without):
     assert not all(is_right(whole, case, seed, without)[0] for case in CASES for seed in SEEDS)
+
+
+@pytest.mark.parametrize("devices", [2, 3])
+def test_devices_take_turns(whole, devices):
+    for case in CASES:
+        for seed in SEEDS:
+            assert is_right(whole, case, seed, devices=devices)[0], (case, seed)
+    needed = "arrive: its planes are home"
+    assert not all(is_right(whole, case, seed, needed, devices)[0] for case in CASES for seed in SEEDS)
 
 
 class Log:
@@ -110,7 +119,7 @@ def test_planes_of_a_pass_arrive_when_they_are_home_from_the_one_before():
         window = Window((FieldPage("p", 0, (count, 1)),), 1, int(rng.integers(least, count)))
         log, home = Log(), Region(1 << 20, count, np.zeros(count, np.uint8))
         looked_at += 1
-        passes = Passes(log, window, {"p": home})
+        passes = Passes([log], window, {"p": home})
         for number in steps:
             passes.run(planes, number, slab, lambda visit: None, last=False)
         assert not log.late, (planes, steps, slab, window.room)

@@ -75,18 +75,23 @@ def test_any_thickness_and_number_of_steps_give_the_same(steps):
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
 @pytest.mark.slow
-@pytest.mark.parametrize(("free_surface", "absorb", "order"), [(False, 8, 8), (True, 8, 8), (True, 0, 8), (True, 8, 4)])
-def test_kernels_of_a_gpu_compute_in_a_window_what_they_compute_of_all(free_surface, absorb, order, monkeypatch):
+@pytest.mark.parametrize(
+    ("free_surface", "absorb", "order", "devices"),
+    [(False, 8, 8, 1), (True, 8, 8, 2), (True, 0, 8, 1), (True, 8, 4, 1)],
+)
+def test_kernels_of_a_gpu_compute_in_a_window_what_they_compute_of_all(
+    free_surface, absorb, order, devices, monkeypatch
+):
     from forebay.wave.acoustic import propagator
     from forebay.wave.acoustic.volume import gpu_kernels
 
     emulator = Emulator()
     monkeypatch.setattr(propagator, "kernels_of", lambda array, *about: gpu_kernels(*about, device=emulator))
     model = random_model((70, 17, 19), free_surface=free_surface, absorb=absorb)
-    shot = noisy(model, steps=9)
+    shot = noisy(model, steps=12)
     budget = int(0.8 * field_bytes(model.grid, order))
     whole = Loop(shot, Acoustic(model, shot.dt, order))
-    parts = Loop(shot, paged(model, shot.dt, VirtualPlace(device=emulator), budget, order=order))
+    parts = Loop(shot, paged(model, shot.dt, VirtualPlace(device=emulator, count=devices), budget, order=order))
     expected, found = (loop.forward(loop.propagator.zeros(), 0, loop.steps) for loop in (whole, parts))
     for name, values in expected.items():
         np.testing.assert_array_equal(found[name], values)
@@ -161,7 +166,8 @@ def reversed_shot():
 @pytest.mark.slow
 def test_images_and_gradients_of_paged_fields_have_the_same_bits(monkeypatch):
     monkeypatch.setattr(door, "gpu_count", lambda: 1)
-    monkeypatch.setattr(door, "DevicePlace", lambda needed: VirtualPlace(3))
+    monkeypatch.setattr(door, "devices", lambda: [0])
+    monkeypatch.setattr(door, "DevicePlace", lambda needed, devices: VirtualPlace(3))
     shot, model = reversed_shot()
     budget = fb.Budget(device=int(0.8 * field_bytes(model.grid)), host="1GB")
     expected = migrate(shot, model, budget="1GB")
@@ -214,11 +220,14 @@ def test_reversals_whose_fields_cannot_be_paged_are_refused(monkeypatch):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(gpu_count() == 0, reason="no GPU")
-@pytest.mark.parametrize("share", [0.5, 0.7, 0.95])
-@pytest.mark.parametrize("free_surface", [False, True])
-def test_a_gpu_pages_from_pinned_memory(share, free_surface):
+@pytest.mark.parametrize(
+    ("share", "free_surface", "devices"), [(0.5, False, 1), (0.7, True, 1), (0.95, False, 1), (0.6, True, 2)]
+)
+def test_a_gpu_pages_from_pinned_memory(share, free_surface, devices, monkeypatch):
+    """Two windows of one GPU take turns as those of two would."""
     import cupy
 
+    monkeypatch.setattr(door, "devices", lambda: [0] * devices)
     model = random_model((150, 60, 70), free_surface=free_surface, absorb=12)
     there = AcousticModel(cupy.asarray(model.velocity), model.grid)
     points = noisy(model)

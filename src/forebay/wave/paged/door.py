@@ -94,8 +94,16 @@ def paging_of(
         )
     if first == "device":
         check_free(needed, "what the fields of this model have at home")
-        return Paging(allowed["device"], lambda: DevicePlace(needed))
+        return Paging(allowed["device"], lambda: DevicePlace(needed, devices()))
     return Paging(allowed["host"], lambda: DiskPlace(Path(directory or spill_directory()), needed))
+
+
+def devices() -> list[int]:
+    """Return all GPUs, the current one first."""
+    from forebay.cuda.driver import current_device
+
+    own = int(current_device().device_id)
+    return [own, *(device for device in range(gpu_count()) if device != own)]
 
 
 def tier_of(model: Any) -> str:

@@ -99,6 +99,8 @@ class Passage:
     rows: Any
     """what is heard, on the device"""
     look: Look | None
+    done: set[int]
+    """steps that were computed here"""
 
 
 class GpuSteps:
@@ -123,12 +125,13 @@ class GpuSteps:
         kernels = self._kernels
         there = kernels.put(np.ascontiguousarray(sent[min(numbers) : max(numbers) + 1]))
         rows = None if heard is None else kernels.zeros((len(numbers), heard.shape[1]))
-        self._passage = Passage(numbers, there, heard, rows, look)
+        self._passage = Passage(numbers, there, heard, rows, look, set())
 
     def compute(self, numbers: Sequence[int], odd: bool, visit: Visit) -> None:
         """Take a visit's planes through steps of some numbers: each sends a row of values, and hears into another."""
         assert self._passage is not None
-        all_numbers, sent, _, rows, look = vars(self._passage).values()
+        all_numbers, sent, _, rows, look, done = vars(self._passage).values()
+        done.update(numbers)
         device, first = self._kernels.device, min(all_numbers)
         stream, now = device.stream(), type(look) if look and numbers[-1] == all_numbers[-1] else None
         values, row = device.address(sent), sent.itemsize * sent.shape[1]
@@ -147,10 +150,9 @@ class GpuSteps:
     def finish(self) -> None:
         """Bring home what was heard, once all is computed."""
         assert self._passage is not None
-        if self._passage.heard is not None:
-            numbers = self._passage.numbers
-            rows = self._kernels.get(self._passage.rows)
-            self._passage.heard[min(numbers) : max(numbers) + 1, self._points.order] = rows
+        if self._passage.heard is not None and self._passage.done:
+            done, first = np.array(sorted(self._passage.done)), min(self._passage.numbers)
+            self._passage.heard[done[:, None], self._points.order] = self._kernels.get(self._passage.rows)[done - first]
         self._passage = None
 
     def _prepare(self, visit: Visit, odd: bool, look: type[Look] | None) -> list[Prepared]:

@@ -51,11 +51,13 @@ class Place(Protocol):
     def zeros(self, nbytes: int) -> NDArray[np.uint8]:
         """Return memory of the arrays at home that holds zeros."""
 
-    def lanes(self, nbytes: int) -> PagingLanes:
-        """Return lanes, with a window of a size."""
+    def lanes(self, nbytes: int) -> list[PagingLanes]:
+        """Return the lanes of each device, with a window of a size."""
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
-        """Return what passes compute."""
+    def steps(
+        self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool, device: int
+    ) -> PassSteps:
+        """Return what passes compute on one of the devices."""
 
     def reach(self, regions: Iterable[Region]) -> None:
         """Let copies reach arrays at home at full speed that are not in memory from here."""
@@ -82,8 +84,8 @@ class PagedKernels(CpuKernels):
         self._pages |= {kind: (*pages, *more) for kind, more in looking.items()}
         self._planes, self._budget = planes, budget
         self._plans: dict[type | None, PagingPlan] = {}
-        self._lanes: PagingLanes | None = None
-        self._steps: dict[tuple[Any, ...], tuple[Any, PassSteps]] = {}
+        self._lanes: list[PagingLanes] = []
+        self._steps: dict[tuple[Any, ...], tuple[Any, list[PassSteps]]] = {}
 
     def plan(self, look: type[Look] | None = None) -> PagingPlan:
         """Return how fields are paged, in passes at whose end something may be made of them."""
@@ -150,37 +152,41 @@ class PagedKernels(CpuKernels):
             sends,
             hears or (None, None),
         )
-        if self._lanes is None:
-            self._lanes = self._place.lanes(self._budget)
+        self._lanes = self._lanes or self._place.lanes(self._budget)
         at_home = homes(state, propagator.squared, propagator.layers, look)
         # Records are read once: to pin one takes longer than to copy it.
         self._place.reach(at_home[page.name] for page in plan.window.pages if page.written)
         computing = self._computing(propagator, plan, senders, listeners, back)
-        self._lanes.compute(partial(computing.begin, steps, sent, heard, look), [])
+        for lanes, own in zip(self._lanes, computing, strict=True):
+            lanes.compute(partial(own.begin, steps, sent, heard, look), [])
         passes = Passes(self._lanes, plan.window, at_home)
         for first in range(0, len(steps), plan.steps):
             numbers, last = steps[first : first + plan.steps], first + plan.steps >= len(steps)
-            compute = partial(computing.compute, numbers, bool(first % 2))
+            compute = partial(computing[passes.turn].compute, numbers, bool(first % 2))
             passes.run(plan.planes, len(numbers), plan.slab, compute, last=last)
         passes.finish()
-        computing.finish()
+        for lanes, own in zip(self._lanes, computing, strict=True):
+            lanes.call(own.finish)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
 
-    def _computing(self, propagator: Any, plan: PagingPlan, senders: Any, listeners: Any, back: bool) -> PassSteps:
-        """Return what computes with a pair of antennas, prepared once."""
-        assert self._lanes is not None
+    def _computing(
+        self, propagator: Any, plan: PagingPlan, senders: Any, listeners: Any, back: bool
+    ) -> list[PassSteps]:
+        """Return what computes with a pair of antennas on each device, prepared once."""
         key = plan, id(senders), id(listeners), back
         if key not in self._steps:
             cells = prod(plan.window.pages[0].shape[1:])
             points = pass_points(senders.points, senders.factors, listeners and listeners.points, plan.planes, cells)
-            computing = self._place.steps(propagator, plan, self._lanes.memory, points, back)
+            computing = [
+                self._place.steps(propagator, plan, lanes.memory, points, back, device)
+                for device, lanes in enumerate(self._lanes)
+            ]
             self._steps[key] = (senders, listeners), computing  # kept, so that nothing else gets their number
         return self._steps[key][1]
 
     def close(self) -> None:
-        """Let go of the window and of the memory at home, whatever happened."""
-        if self._lanes is not None:
-            self._lanes.close()
-            self._lanes = None
+        """Let go of the windows and of the memory at home, whatever happened."""
+        while self._lanes:
+            self._lanes.pop().close()
         self._steps.clear()
         self._place.close()

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from forebay.machine import host
-from forebay.machine.lanes import Event, Task
+from forebay.machine.lanes import Event, Lanes, Task
 from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.machine.virtual import VirtualMachine
@@ -24,6 +25,9 @@ class PagingLanes(Protocol):
 
     def compute(self, act: Callable[[], None], after: Sequence[Wait]) -> Any:
         """Enqueue what computes in the window, and return the event of its end."""
+
+    def call(self, act: Callable[[], None]) -> None:
+        """Call something at once that uses arrays beside the window."""
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events."""
@@ -57,6 +61,10 @@ class HostLanes(PagingLanes):
         act()
         return host.DONE
 
+    def call(self, act: Callable[[], None]) -> None:
+        """Call it."""
+        act()
+
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for threads, and raise what went wrong in one."""
         for wait in after:
@@ -69,61 +77,76 @@ class HostLanes(PagingLanes):
 
 
 class VirtualLanes(VirtualMachine, PagingLanes):
-    """A window and lanes to test waits with, the computation's too: see `machine.lanes`."""
+    """A window and lanes to test waits with, the computation's too: see `machine.lanes`, which devices share."""
 
-    def __init__(self, nbytes: int, seed: int = 0, without: str | None = None) -> None:
-        super().__init__(seed, without)
+    def __init__(self, nbytes: int, lanes: Lanes, number: int = 0) -> None:
+        super().__init__()
+        self.lanes, self._number = lanes, number
         self.reserve(0, nbytes)
         self.memory = self.region(0, 0, nbytes)
 
     def copies(self, lane: str, pairs: Sequence[Pair], after: Sequence[Wait]) -> Event:  # type: ignore[override]
         """Queue copies."""
         if lane != "compute":
-            return super().copies(lane, "", 0, pairs, after)
+            return super().copies(f"{lane} {self._number}", "", 0, pairs, after)
         return self.compute(lambda: host.copy(pairs), after)  # parts of them overlap: nothing is erased before
 
     def compute(self, act: Callable[[], None], after: Sequence[Wait]) -> Event:
         """Queue a computation."""
-        event = self.lanes.put("compute", Task(targets=(), sources=(), act=act, after=self.lanes.needed(after)))
+        task = Task(targets=(), sources=(), act=act, after=self.lanes.needed(after))
+        event = self.lanes.put(f"compute {self._number}", task)
         self.lanes.run_some()
         return event
 
+    def call(self, act: Callable[[], None]) -> None:
+        """Call it."""
+        act()
+
 
 class CudaLanes(PagingLanes):
-    """A window on the current device, and three of its streams."""
+    """A window on a device, and three of its streams."""
 
-    def __init__(self, nbytes: int) -> None:
-        from forebay.cuda.slab import kept_device
-        from forebay.cuda.stream import callers_streams, current, kept_streams
+    def __init__(self, nbytes: int, device: int) -> None:
+        from forebay.cuda.driver import on_device
+        from forebay.cuda.slab import DeviceSlab, give_up_device
+        from forebay.cuda.stream import callers_streams, current, kept_streams, mark
 
-        self._held = ExitStack()
-        self._streams, self._current = self._held.enter_context(kept_streams()), current
-        self._lanes = {"up": self._streams.up, "down": self._streams.down, "compute": self._streams.compute}
-        self.memory = Region(self._held.enter_context(kept_device(nbytes, self._streams.compute)), nbytes)
-        for stream in callers_streams():
-            self._streams.compute.wait(stream)
+        self._held, self._current, self._mark = ExitStack(), current, mark
+        self._there = partial(on_device, device)
+        with self._there():
+            streams = self._held.enter_context(kept_streams())
+            give_up_device()
+            self.memory = Region(self._held.enter_context(DeviceSlab(nbytes)).pointer, nbytes)
+            for stream in callers_streams():
+                streams.compute.wait(stream)
+        self._lanes = {"up": streams.up, "down": streams.down, "compute": streams.compute}
 
     def copies(self, lane: str, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
         """Enqueue copies on a stream."""
         from forebay.cuda.copy import copy_async
-        from forebay.cuda.stream import mark
 
         stream = self._lanes[lane]
-        for wait in after:
-            wait.event.hold(stream)
-        for target, source in pairs:
-            copy_async(target.pointer, source.pointer, source.nbytes, stream)
-        return mark(stream)
+        with self._there():
+            for wait in after:
+                wait.event.hold(stream)
+            for target, source in pairs:
+                copy_async(target.pointer, source.pointer, source.nbytes, stream)
+            return self._mark(stream)
 
     def compute(self, act: Callable[[], None], after: Sequence[Wait]) -> Any:
         """Enqueue kernels on the stream of the computation."""
-        from forebay.cuda.stream import mark
+        stream = self._lanes["compute"]
+        with self._there():
+            for wait in after:
+                wait.event.hold(stream)
+            with self._current(stream):
+                act()
+            return self._mark(stream)
 
-        for wait in after:
-            wait.event.hold(self._streams.compute)
-        with self._current(self._streams.compute):
+    def call(self, act: Callable[[], None]) -> None:
+        """Call it on the device, in the order of the computation."""
+        with self._there(), self._current(self._lanes["compute"]):
             act()
-        return mark(self._streams.compute)
 
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for events."""
@@ -132,6 +155,7 @@ class CudaLanes(PagingLanes):
 
     def close(self) -> None:
         """Wait for what is under way, and let go of memory and streams."""
-        for stream in self._lanes.values():
-            stream.sync()
-        self._held.close()
+        with self._there():
+            for stream in self._lanes.values():
+                stream.sync()
+            self._held.close()

@@ -1,6 +1,6 @@
 """Passes through a model: planes arrive in the window, are taken several steps further, and leave again."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -30,22 +30,40 @@ class Freed(NamedTuple):
 
 
 class Passes:
-    """Passes that follow each other, each of which begins while the one before ends."""
+    """Passes that follow each other, each of which begins while the one before ends.
 
-    def __init__(self, lanes: PagingLanes, window: Window, home: dict[str, Region]) -> None:
-        self._lanes, self._window, self._home = lanes, window, home
-        self._freed: list[Freed | None] = [None] * window.room
-        self._visits = 0
+    Where several devices have a window each, they take turns: the planes that one has brought home go on to the next.
+    """
+
+    def __init__(self, lanes: Sequence[PagingLanes], window: Window, home: dict[str, Region]) -> None:
+        self._all_lanes, self._window, self._home = lanes, window, home
+        self._all_freed: list[list[Freed | None]] = [[None] * window.room for _ in lanes]
+        self._passes = self._visits = 0
         self._there: Remaining | None = None  # what the pass before has left
         self._left: dict[int, Freed] = {}  # when planes that have left are home
 
+    @property
+    def turn(self) -> int:
+        """Whose turn the next pass is."""
+        return self._passes % len(self._all_lanes)
+
     def run(self, planes: Planes, steps: int, slab: int, compute: Compute, *, last: bool) -> None:
         """Enqueue a pass; after the last one all planes are home."""
-        for visit in course(planes, steps, slab, self._window.room, self._there, last):
+        home = last or len(self._all_lanes) > 1
+        for visit in course(planes, steps, slab, self._window.room, self._there, home):
             self._visits += 1
             self._move(visit)
             self._visit(visit, compute)
-        self._there = None if last else Remaining(visit.window, visit.origin)
+        self._there = None if home else Remaining(visit.window, visit.origin)
+        self._passes += 1
+
+    @property
+    def _lanes(self) -> PagingLanes:
+        return self._all_lanes[self.turn]
+
+    @property
+    def _freed(self) -> list[Freed | None]:
+        return self._all_freed[self.turn]
 
     def _move(self, visit: Visit) -> None:
         """Move planes back that a visit finds at the window's end, if it does."""

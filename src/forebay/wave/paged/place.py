@@ -2,7 +2,7 @@
 
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -70,11 +70,13 @@ class DiskPlace(Place):
         finally:
             os.close(file)
 
-    def lanes(self, nbytes: int) -> PagingLanes:
+    def lanes(self, nbytes: int) -> list[PagingLanes]:
         """Return threads that copy."""
-        return HostLanes(nbytes)
+        return [HostLanes(nbytes)]
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
+    def steps(
+        self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool, device: int
+    ) -> PassSteps:
         """Return loops of the CPU."""
         return CpuSteps(propagator, plan.window, memory, points, back)
 
@@ -104,22 +106,26 @@ def step_rate(radius: int, dtype: np.dtype[Any]) -> float:
 
 
 class DevicePlace(Place):
-    """Fields at home in pinned host memory, which the process keeps, and a window on the current device."""
+    """Fields at home in pinned host memory, which the process keeps, and a window on each of some devices."""
 
-    def __init__(self, needed: int, device: Any = None) -> None:
-        self._needed, self._device, self._held = needed, device, ExitStack()
+    def __init__(self, needed: int, devices: Sequence[int]) -> None:
+        self._needed, self._devices, self._held = needed, devices, ExitStack()
         self._rest = Region(0, 0, np.empty(0, np.uint8))
         self._pinned: dict[int, Region] = {}  # by their addresses, as those of others
         self._registered: dict[int, Region] = {}
         links = device_links(MEASURED)
-        self.rates = LinkRates(both=links.both, inside=2 * links.copy)
+        self.rates = LinkRates(both=links.both, inside=2 * links.copy, devices=len(devices))
 
     def rows(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> Rows:
-        """Return how rows lie in memory: as the kernels want them."""
+        """Return how rows lie in memory: as the kernels want them, of which each device has its own."""
+        from forebay.cuda.driver import on_device
         from forebay.wave.paged.gpu import WindowKernels
 
-        self._kernels = WindowKernels(grid, radius, dtype, device=self._device)
-        return self._kernels.rows
+        self._kernels = []
+        for device in self._devices:
+            with on_device(device):
+                self._kernels.append(WindowKernels(grid, radius, dtype))
+        return self._kernels[0].rows
 
     def zeros(self, nbytes: int) -> NDArray[np.uint8]:
         """Return pinned memory: of one slab, as far as the fields take it."""
@@ -136,15 +142,17 @@ class DevicePlace(Place):
         in_strips(lambda part: taken[part].fill(0), taken.shape)
         return taken
 
-    def lanes(self, nbytes: int) -> PagingLanes:
-        """Return streams of the device."""
-        return CudaLanes(nbytes)
+    def lanes(self, nbytes: int) -> list[PagingLanes]:
+        """Return streams of the devices."""
+        return [CudaLanes(nbytes, device) for device in self._devices]
 
-    def steps(self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool) -> PassSteps:
+    def steps(
+        self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool, device: int
+    ) -> PassSteps:
         """Return kernels of the GPU."""
         from forebay.wave.paged.gpu import GpuSteps
 
-        return GpuSteps(self._kernels, propagator, plan.window, memory, points, back)
+        return GpuSteps(self._kernels[device], propagator, plan.window, memory, points, back)
 
     def reach(self, regions: Iterable[Region]) -> None:
         """Pin memory of others, as long as this is open."""
@@ -160,7 +168,7 @@ class DevicePlace(Place):
 
     def scatter(self, field: NDArray[Any], points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, on the device: the cells that are touched go there and come back."""
-        flat, kernels = field.reshape(-1), self._kernels
+        flat, kernels = field.reshape(-1), self._kernels[0]
         there = kernels.put(flat[points.touched])
         some = replace(points, touched=np.arange(len(points.touched))).moved(kernels.put)
         kernels.add(there, some, kernels.put(np.asarray(values)), kernels.put(np.asarray(factors)))

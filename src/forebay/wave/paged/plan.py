@@ -10,6 +10,7 @@ from forebay.machine.machine import Pair, Wait
 from forebay.machine.region import Region
 from forebay.units import seconds_to_text, to_text
 from forebay.wave.paged.course import Planes, Visit
+from forebay.wave.paged.lanes import PagingLanes
 from forebay.wave.paged.pages import FieldPage, Window
 from forebay.wave.paged.passes import Passes
 
@@ -27,6 +28,8 @@ class LinkRates:
     """bytes a second of the link, each way while the other way is as busy"""
     inside: float
     """bytes a second that are read and written in the memory of the window, together"""
+    devices: int = 1
+    """how many have a window"""
 
 
 STEP_NUMBERS = 4
@@ -99,13 +102,12 @@ def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budge
     for steps in _tried(min(MOST_STEPS, planes.most_steps)):
         thickest = room - (steps + 1) * planes.reach
         for slab in range(planes.thinnest, thickest + 1, max(1, (thickest - planes.thinnest) // TRIED)):
-            plans.append((_seconds(window, planes, steps, slab, rates), steps, slab))
-    seconds, steps, slab = min(plans)
+            seconds, moved = _seconds(window, planes, steps, slab, rates)
+            plans.append((seconds, steps, slab, moved))
+    seconds, steps, slab, moved = min(plans)
     point = itemsize * prod(pages[0].shape[1:])
     fitting = (planes.count + AROUND) * point * STEP_NUMBERS / rates.inside
-    moved = _Clock(window, rates)
-    _passes(moved, window, planes, steps, slab)
-    return PagingPlan(window, planes, steps, slab, budget, needed, moved.moved / steps, seconds, fitting)
+    return PagingPlan(window, planes, steps, slab, budget, needed, moved, seconds, fitting)
 
 
 def _tried(most: int) -> list[int]:
@@ -116,7 +118,7 @@ def _tried(most: int) -> list[int]:
     return found
 
 
-class _Clock:
+class _Clock(PagingLanes):
     """Lanes on which nothing happens but that time passes: an event is the seconds at which it does."""
 
     def __init__(self, window: Window, rates: LinkRates) -> None:
@@ -144,6 +146,9 @@ class _Clock:
         """When the last computation ends."""
         return self._times["compute"]
 
+    def call(self, act: Callable[[], None]) -> None:
+        """Do nothing."""
+
     def sync(self, after: Sequence[Wait]) -> None:
         """Wait for nothing."""
 
@@ -151,27 +156,24 @@ class _Clock:
         """Do nothing."""
 
 
-def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> float:
-    """Return the seconds of a step in passes of so many."""
-    clock = _Clock(window, rates)
-    began = _passes(clock, window, planes, steps, slab)
-    return (clock.computed - began) / steps
+def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> tuple[float, float]:
+    """Return the seconds of a step in passes of so many, and the bytes that it moves; each device has its turn once.
 
-
-def _passes(clock: _Clock, window: Window, planes: Planes, steps: int, slab: int) -> float:
-    """Let a pass up go by after one down; return when that has ended, and count what the second one moves."""
+    The first passes are not counted.
+    """
+    clocks = [_Clock(window, rates) for _ in range(rates.devices)]
     point = window.itemsize * prod(window.pages[0].shape[1:])
-    passes = Passes(
-        clock, window, {page.name: Region(0, page.shape[0] * window.plane_bytes(page)) for page in window.pages}
-    )
-    began = 0.0
+    home = {page.name: Region(0, page.shape[0] * window.plane_bytes(page)) for page in window.pages}
+    passes, began = Passes(clocks, window, home), 0.0
+    for number in range(2 * rates.devices):
+        clock = clocks[passes.turn]
 
-    def compute(visit: Visit) -> None:
-        thick = sum(last - first + AROUND for first, last in visit.steps)
-        clock.work = thick * point * STEP_NUMBERS / clock._rates.inside
+        def compute(visit: Visit, clock: _Clock = clock) -> None:
+            thick = sum(last - first + AROUND for first, last in visit.steps)
+            clock.work = thick * point * STEP_NUMBERS / rates.inside
 
-    for number in range(2):
         clock.moved = 0
         passes.run(planes, steps, slab, compute, last=False)
-        began = clock.computed if number == 0 else began
-    return began
+        began = clock.computed if number == rates.devices - 1 else began
+    taken = rates.devices * steps
+    return (clock.computed - began) / taken, sum(clock.moved for clock in clocks) / taken
