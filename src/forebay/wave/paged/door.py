@@ -17,7 +17,7 @@ from forebay.wave.acoustic.layers import layers_of
 from forebay.wave.earth.arrays import computable, on_host
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
-from forebay.wave.kernels.rows import Rows
+from forebay.wave.kernels.rows import WORD, Rows
 from forebay.wave.paged.kernels import PagedKernels, Place
 from forebay.wave.paged.pages import Window, pages_of
 from forebay.wave.paged.place import DevicePlace, DiskPlace
@@ -44,10 +44,14 @@ class Paging:
             kernels.close()
 
 
-def field_bytes(grid: Grid, order: int = 8, dtype: Any = np.float32) -> int:
+def field_bytes(grid: Grid, order: int = 8, dtype: Any = np.float32, *, on_gpu: bool = False) -> int:
     """Return the bytes of the fields, the squared velocity and the layers of an acoustic model in three dimensions."""
-    radius, rows = order // 2, Rows()
-    shape, layers = grid.fields(radius), layers_of(grid, radius, rows, 1.0, 1.0)
+    radius, fields, rows = order // 2, grid.fields(order // 2), Rows()
+    if on_gpu:
+        from forebay.wave.acoustic.gpu import PITCH
+
+        rows = Rows.of(fields[-1], radius, WORD, PITCH, PITCH)
+    shape, layers = rows.shape(fields), layers_of(grid, radius, rows, 1.0, 1.0)
     return Window(pages_of(shape, layers), np.dtype(dtype).itemsize, shape[0]).nbytes
 
 
@@ -70,20 +74,24 @@ def within(
 
 
 def paging_of(
-    model: Any, budget: Budget | str | int, order: int, dtype: Any, directory: Path | str | None
+    model: Any, budget: Budget | str | int, order: int, dtype: Any, directory: Path | str | None, waves: int = 1
 ) -> Paging | None:
-    """Return what pages the fields of a model, or None where the first tier of a budget holds them."""
+    """Return what pages the fields of a model, or None where the first tier of a budget holds them.
+
+    At home there is memory for so many waves.
+    """
     if not isinstance(model, AcousticModel) or model.grid.ndim != 3:
         raise WaveError(
             "a budget for the fields of waves is for one shot in an acoustic model of constant density in three "
             "dimensions: leave it out, or give such a model"
         )
-    allowed, needed = Budget.of(budget, tier_of(model)), field_bytes(model.grid, order, dtype)
+    allowed = Budget.of(budget, tier_of(model))
     first, *below = allowed.tiers
     if first == "disk":
         raise BudgetError("waves are computed in the host's memory or a device's: name the bytes of one of them, too")
     if first == "device" and not gpu_count():
         raise DeviceError("a budget of a device, but no GPU: leave the device out of it")
+    needed = field_bytes(model.grid, order, dtype, on_gpu=first == "device")
     if needed <= allowed[first]:
         return None
     home = "host" if first == "device" else "disk"
@@ -93,8 +101,9 @@ def paging_of(
             f"it {needed} bytes, or as many of the {home}, from which they are paged"
         )
     if first == "device":
-        check_free(needed, "what the fields of this model have at home")
-        return Paging(allowed["device"], lambda: DevicePlace(needed, devices()))
+        at_home = waves * needed
+        check_free(at_home, "what the fields of this model have at home")
+        return Paging(allowed["device"], lambda: DevicePlace(at_home, devices()))
     return Paging(allowed["host"], lambda: DiskPlace(Path(directory or spill_directory()), needed))
 
 
@@ -168,7 +177,7 @@ def reversal_within(
     if not (paged and isinstance(budget, Budget) and budget.device is not None):
         yield None, reversal
         return
-    needed = field_bytes(model.grid, order, dtype)
+    needed = field_bytes(model.grid, order, dtype, on_gpu=True)
     at_home = WAVES * needed
     if at_home <= budget.device:
         raise BudgetError(
@@ -180,7 +189,7 @@ def reversal_within(
             f"fields that are paged take {to_text(at_home)} of the host, and snapshots come on top: give it more than "
             f"{at_home} bytes"
         )
-    paging = paging_of(model, budget.with_tier("device", min(budget.device, needed - 1)), order, dtype, None)
+    paging = paging_of(model, budget.with_tier("device", min(budget.device, needed - 1)), order, dtype, None, WAVES)
     assert paging is not None
     try:
         rest = Budget(host=budget.host - at_home, disk=budget.disk)

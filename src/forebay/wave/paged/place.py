@@ -34,6 +34,8 @@ SMALL = 2**20
 """Bytes of arrays that are no fields: they are not worth a place of their own."""
 MEASURED, WRITTEN = 2**26, 2**24
 """Bytes with which the link of a device is measured, and a disk."""
+CLEARED = 2**24
+"""Bytes of pinned memory that a thread clears at once."""
 CUBE = 96
 """Points along each axis of fields with which a step of the CPU is timed."""
 
@@ -134,12 +136,13 @@ class DevicePlace(Place):
         if nbytes < SMALL:
             return np.zeros(nbytes, np.uint8)
         if aligned(nbytes) > self._rest.nbytes:
-            slab = self._held.enter_context(kept_pinned(max(aligned(nbytes), self._needed)))
+            # With some room for what is heard.
+            slab = self._held.enter_context(kept_pinned(max(aligned(nbytes), self._needed + self._needed // 16)))
             self._rest, self._needed = Region(slab.pointer, slab.nbytes, slab.array), 0
             self._pinned[slab.pointer] = self._rest
         taken, size = self._rest.bytes[:nbytes], aligned(nbytes)
         self._rest = self._rest.cut(size, self._rest.nbytes - size)
-        in_strips(lambda part: taken[part].fill(0), taken.shape)
+        in_strips(lambda part: taken[part].fill(0), taken.shape, points=CLEARED)
         return taken
 
     def lanes(self, nbytes: int) -> list[PagingLanes]:
