@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from forebay.machine.region import Region
 from forebay.wave.acoustic.volume import VolumeKernels
+from forebay.wave.acoustic.zones import zone_table, zones_of
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
@@ -28,28 +29,58 @@ LOOKS: dict[type, tuple[str, tuple[str, ...]]] = {
 }
 """The kernel that makes something of a step back, and the pages that it needs."""
 
+AXIS, MARCH, LINES = 1, slice(2, 4), slice(5, 7)
+"""Columns of a table of zones: the axis of the march, where that begins and ends, and its lines."""
+Call = tuple[Launch, dict[str, Any]]
+"""A launch, and the arguments that it has this time."""
+
 
 class WindowKernels(VolumeKernels):
     """The kernels of a volume, for some of its planes."""
+
+    def __init__(self, *about: Any, **options: Any) -> None:
+        super().__init__(*about, **options)
+        self._same: dict[tuple[Any, ...], tuple[Launch, NDArray[np.int32], int]] = {}
+        self._tables: list[Any] = []  # kept, for launches know their addresses alone
 
     def _check_size(self, shape: tuple[int, ...]) -> None:
         """Take fields of any size: cells are counted from where a window begins."""
 
     def launches(
         self, propagator: Any, planes: Span, back: bool, look: type[Look] | None, places: dict[str, Any]
-    ) -> list[Launch]:
-        """Return what computes some planes in a step, which lie at some places."""
-        weights, layers = propagator.weights, propagator.layers
-        name, pages = LOOKS[look] if look else ("retreat" if back else "advance", ())
-        more: dict[str, Any] = dict.fromkeys(pages) | ({"factor": 0.0} if look else {})
-        stencil = self._step_of(name, None, weights, layers, more | self._seen(look), planes)
-        changes = self._changes_of(None, weights, layers, back, planes)
-        for launch in (*changes, stencil):
-            launch.set(**{name: places[name] for name in ("p", "old", "squared", "memory", "sides")})
-        stencil.set(planes=places["stop"], **{page: places[page] for page in pages})
-        for launch in changes if look is Sensing else ():
-            launch.set(**{page: places[page] for page in pages})
-        return [*changes, stencil] if look is Sensing else [stencil] if not changes else [*changes, stencil]
+    ) -> list[Call]:
+        """Return what computes some planes in a step, which lie at some places.
+
+        Between layers of planes the same launch serves all that are as many, with a table that is moved: to prepare
+        each anew takes as long as some of its steps.
+        """
+        layers, (name, pages) = propagator.layers, LOOKS[look] if look else ("retreat" if back else "advance", ())
+        fields = {name: places[name] for name in ("p", "old", "squared", "memory", "sides")}
+        seen = {page: places[page] for page in pages}
+
+        def stencil() -> Launch:
+            more: dict[str, Any] = dict.fromkeys(pages) | ({"factor": 0.0} if look else {}) | self._seen(look)
+            return self._step_of(name, None, propagator.weights, layers, more, planes)
+
+        across = ((side.start, side.start + side.count) for side in layers.sides if side.axis == 0)
+        if any(start < planes[1] and planes[0] < stop for start, stop in across):
+            changes = self._changes_of(None, propagator.weights, layers, back, planes)
+            calls = [(change, fields | (seen if look is Sensing else {})) for change in changes]
+            return [*calls, (stencil(), fields | seen | {"planes": places["stop"]})]
+        key = planes[1] - planes[0], back, look
+        if key not in self._same:
+            zones = zones_of(layers.sides, self._some(planes))
+            self._same[key] = stencil(), zone_table(zones, lambda zone: self._tiles(layers, zone))[0], planes[0]
+        launch, known, first = self._same[key]
+        table = known.copy()
+        table[table[:, AXIS] == 0, MARCH] += planes[0] - first
+        table[table[:, AXIS] == 1, LINES] += planes[0] - first
+        return [(launch, fields | seen | {"table": self.put_table(table), "planes": places["stop"]})]
+
+    def put_table(self, table: NDArray[np.int32]) -> int:
+        """Bring a table to the device for as long as these kernels are there, and return its address."""
+        self._tables.append(self.device.arrays.asarray(table, np.int32))
+        return int(self.device.address(self._tables[-1]))
 
     def _seen(self, look: type[Look] | None) -> dict[str, int]:
         return self._covered if look is Imaging else {}
@@ -77,7 +108,7 @@ class WindowKernels(VolumeKernels):
 class Prepared(NamedTuple):
     """A step of a visit."""
 
-    launches: list[Launch]
+    launches: list[Call]
     points: Launch | None
     field: int
     """where the field that is sent to begins in the window"""
@@ -137,9 +168,10 @@ class GpuSteps:
         values, row = device.address(sent), sent.itemsize * sent.shape[1]
         for number, prepared in zip(numbers, self._prepare(visit, odd, now), strict=True):
             factor = {"factor": float(look.factor)} if now and number == numbers[-1] else {}
-            for launch in prepared.launches if now is Sensing else prepared.launches[-1:]:
-                launch.set(**factor)
-            for launch in prepared.launches:
+            for launch, arguments in prepared.launches:
+                launch.set(**arguments)
+                if now is Sensing or launch is prepared.launches[-1][0]:
+                    launch.set(**factor)
                 launch(stream)
             if prepared.points is not None:
                 heard = 0 if rows is None else device.address(rows[number - first]) + rows.itemsize * prepared.first
@@ -196,5 +228,4 @@ class GpuSteps:
         for side_row in sides:
             side_row[5] += shift
         table = np.array(sides, np.uint32).reshape(-1, 8).view(np.int32)
-        places["sides"] = self._kernels.device.arrays.asarray(table, np.int32)
-        return places | {"memory": pointer - shift * word}
+        return places | {"memory": pointer - shift * word, "sides": self._kernels.put_table(table)}
