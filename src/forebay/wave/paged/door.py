@@ -80,7 +80,7 @@ def paging_of(
 
     At home there is memory for so many waves.
     """
-    if not isinstance(model, AcousticModel) or model.grid.ndim != 3:
+    if not is_paged(model):
         raise WaveError(
             "a budget for the fields of waves is for one shot in an acoustic model of constant density in three "
             "dimensions: leave it out, or give such a model"
@@ -105,6 +105,11 @@ def paging_of(
         check_free(at_home, "what the fields of this model have at home")
         return Paging(allowed["device"], lambda: DevicePlace(at_home, devices()))
     return Paging(allowed["host"], lambda: DiskPlace(Path(directory or spill_directory()), needed))
+
+
+def is_paged(model: Any) -> bool:
+    """Tell whether there are passes for the waves of a model: of other kinds, or of several shots, there are none."""
+    return type(model) is AcousticModel and model.grid.ndim == 3
 
 
 def devices() -> list[int]:
@@ -173,8 +178,7 @@ def reversal_within(
     The engine then reverses states in host memory: its budget begins there, with what fields at home leave of it.
     """
     budget = reversal.get("budget")
-    paged = isinstance(model, AcousticModel) and model.grid.ndim == 3 and tier_of(model) == "host"
-    if not (paged and isinstance(budget, Budget) and budget.device is not None):
+    if not (is_paged(model) and tier_of(model) == "host" and isinstance(budget, Budget) and budget.device is not None):
         yield None, reversal
         return
     needed = field_bytes(model.grid, order, dtype, on_gpu=True)
