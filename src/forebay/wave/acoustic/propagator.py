@@ -88,12 +88,10 @@ class Acoustic(PressureWaves):
         for each in models:
             check_dt(each, self.dt, self.order)
         paged = self.paging(grid, self.halo, check_type(dtype)) if self.paging is not None else None
-        array = computable(model.velocity)
-        kernels = paged or kernels_of(array, grid, self.halo, dtype, len(self.batch) or None)
+        kernels = paged or self._kernels(computable(model.velocity), dtype)
         rows = kernels.rows
         if paged is not None:
-            shape = rows.shape(grid.fields(self.halo))
-            squared = {model: paged.filled(shape, lambda planes: self._squared(model, rows, dtype, planes))}
+            squared = {model: self._squared_by_planes(paged)}
         else:
             squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
@@ -113,17 +111,23 @@ class Acoustic(PressureWaves):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any], planes: slice | None = None) -> Any:
-        """Return (velocity dt)^2 on the grid of the fields, of all planes or of some."""
+    def _kernels(self, array: Any, dtype: np.dtype[Any]) -> AcousticKernels:
+        return kernels_of(array, self.model.grid, self.halo, dtype, len(self.batch) or None)
 
-        def squared(velocity: Any) -> Any:
-            courant = velocity.astype(np.float64) * self.dt
-            return (courant * courant).astype(dtype)
+    def _squared(self, model: Any, rows: Rows, dtype: np.dtype[Any]) -> Any:
+        return rows.pad(model.grid.extend(self._courant(computable(model.velocity), dtype), self.halo))
 
-        velocity, extend = computable(model.velocity), model.grid.extend
-        if planes is not None:
-            return rows.pad(squared(extend(velocity, self.halo, planes)))
-        return rows.pad(extend(squared(velocity), self.halo))
+    def _courant(self, velocity: Any, dtype: np.dtype[Any]) -> Any:
+        courant = velocity.astype(np.float64) * self.dt
+        return (courant * courant).astype(dtype)
+
+    def _squared_by_planes(self, paged: PagingKernels) -> Any:
+        velocity, grid = computable(self.model.velocity), self.model.grid
+
+        def part(planes: slice) -> Any:
+            return paged.rows.pad(self._courant(grid.extend(velocity, self.halo, planes), paged.dtype))
+
+        return paged.filled(paged.rows.shape(grid.fields(self.halo)), part)
 
     @classmethod
     def of_batch(cls, models: Sequence[Any], dt: float, order: int, dtype: Any) -> "Acoustic":
