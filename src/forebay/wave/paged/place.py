@@ -104,7 +104,7 @@ def step_rate(radius: int, dtype: np.dtype[Any]) -> float:
         step(p, p_old, squared, weights)
         return perf_counter() - start
 
-    return speed(STEP_NUMBERS * p.nbytes, timed)
+    return speed(int(STEP_NUMBERS * p.nbytes), timed)
 
 
 class DevicePlace(Place):

@@ -32,9 +32,9 @@ class LinkRates:
     """how many have a window"""
 
 
-STEP_NUMBERS = 4
+STEP_NUMBERS = 4.5
 """Numbers of a point that a step moves inside the memory of the window."""
-AROUND = 4
+AROUND = 12
 """Planes that a step of a slab takes as long as, beside its own: what threads load before they begin, and idle ones."""
 
 
