@@ -38,4 +38,6 @@ from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker
+from forebay.wave.visco.model import ViscoModel as ViscoModel
+from forebay.wave.visco.propagator import Visco as Visco
 from forebay.wave.vti.propagator import VTI as VTI

@@ -365,11 +365,12 @@ def test_runs_that_are_killed_leave_the_same_bits(tmp_path, inverted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["density", "vti"])
+@pytest.mark.parametrize("kind", ["density", "vti", "visco"])
 def test_all_arrays_of_other_models_are_found_as_invert_does(kind, tmp_path):
     for name, value in {"e.npy": 0.1, "d.npy": 0.05}.items():
         np.save(tmp_path / name, value * np.linspace(0, 1, 24)[:, None] + np.zeros((24, 48)))
-    files = 'epsilon = "e.npy"\ndelta = "d.npy"' if kind == "vti" else ""
+    np.save(tmp_path / "q.npy", np.linspace(200, 30, 24)[:, None] + np.zeros((24, 48)))
+    files = {"vti": 'epsilon = "e.npy"\ndelta = "d.npy"', "visco": 'q = "q.npy"\nq_frequency = 8.0'}.get(kind, "")
     search = "iterations = 1\nbounds = [1400.0, 3500.0]\nprecondition = false"
     survey = run_inversion(job_in(tmp_path, search, physics=f'kind = "{kind}"\nabsorb = 8\n{files}'))
     workspace = Workspace(survey.workspace.root)

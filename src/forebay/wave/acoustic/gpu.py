@@ -237,7 +237,7 @@ class AcousticGpuKernels(GpuKernels, ABC):
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
         advance, points = self._stencil(propagator, back), self._points(senders, listeners)
-        changes = self._changing(propagator, back)
+        changes, ahead = self._changing(propagator, back), self._ahead(propagator, state)
         p, old, memory = address(state["p"]), address(state["p_old"]), 0
         if "pml" in state:
             memory = address(state["pml"])
@@ -249,6 +249,9 @@ class AcousticGpuKernels(GpuKernels, ABC):
                 stencil = self._pictured(propagator, pictured, back)
             if sensing is not None and step == steps[-1]:
                 stencil = self._sensing(propagator, sensing)
+            if ahead is not None:
+                ahead.set(p=p, old=old)
+                ahead(stream)
             self._bind(changes, stencil, p, old, memory)
             for change in changes:
                 change(stream)
@@ -265,6 +268,10 @@ class AcousticGpuKernels(GpuKernels, ABC):
         if sensing is not None:
             self._after_sensing(propagator, sensing, old)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+
+    def _ahead(self, propagator: Any, state: Any) -> Launch | None:
+        """Return what comes before each step and may change its older field; for acoustic waves there is nothing."""
+        return None
 
     def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether images are made of records that a codec has encoded, as they are kept."""

@@ -194,14 +194,35 @@ class WaveletTable(Table):
         return self
 
 
-KEYS = {"density": ("density",), "vti": ("epsilon", "delta"), "elastic": ("vs", "density", "sends", "hears")}
+KEYS = {
+    "density": ("density",),
+    "vti": ("epsilon", "delta"),
+    "visco": ("q", "q_frequency"),
+    "elastic": ("vs", "density", "sends", "hears"),
+}
 """What kinds of waves may be told beside what all may be."""
 
 
-class PhysicsTable(Table):
+class MediumTable(Table):
+    """What a medium is beside its velocity."""
+
+    vs: Path | None = None
+    """elastic: metres per second; unless told, the velocity over the square root of 3"""
+    density: Path | None = None
+    """elastic, density: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
+    epsilon: Path | None = None
+    """vti: of Thomsen's parameters, as `delta`, nowhere below it"""
+    delta: Path | None = None
+    q: Path | None = None
+    """visco: of quality factors, infinite where waves lose nothing"""
+    q_frequency: Positive | None = None
+    """visco: the frequency in Hz at which they hold, and the velocity does"""
+
+
+class PhysicsTable(MediumTable):
     """How waves are computed."""
 
-    kind: Literal["acoustic", "density", "vti", "elastic"] = "acoustic"
+    kind: Literal["acoustic", "density", "vti", "visco", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
     absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
     """points of each absorbing layer; unless told 20"""
@@ -210,18 +231,11 @@ class PhysicsTable(Table):
     hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"
     dt: Positive | None = None
     """seconds of a step; unless told, a whole part of the data's that is stable and fine enough"""
-    vs: Path | None = None
-    """elastic: metres per second; unless told, the velocity over the square root of 3"""
-    density: Path | None = None
-    """elastic, density: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
-    epsilon: Path | None = None
-    """vti: of Thomsen's parameters, as `delta`, nowhere below it"""
-    delta: Path | None = None
 
     @model_validator(mode="after")
     def _check_keys(self) -> "PhysicsTable":
         usual = {"sends": "explosion", "hears": "pressure"}
-        told = self._set("vs", "density", "epsilon", "delta")
+        told = self._set("vs", "density", "epsilon", "delta", "q", "q_frequency")
         told += [key for key in usual if getattr(self, key) != usual[key]]
         for key in told:
             known = [kind for kind, keys in KEYS.items() if key in keys]
@@ -229,6 +243,8 @@ class PhysicsTable(Table):
                 raise ValueError(f"kind = {' or '.join(map(repr, known))} beside {key}")
         if self.kind == "vti" and (self.epsilon is None or self.delta is None):
             raise ValueError("the files epsilon and delta beside kind = 'vti'")
+        if self.kind == "visco" and (self.q is None or self.q_frequency is None):
+            raise ValueError("the file q, and q_frequency in Hz, beside kind = 'visco'")
         return self
 
 
