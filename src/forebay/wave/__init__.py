@@ -30,6 +30,7 @@ from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
 from forebay.wave.operators import jacobian as jacobian
 from forebay.wave.operators import modelling as modelling
+from forebay.wave.paged.door import fit_fields as fit_fields
 from forebay.wave.pilot import find_bound as find_bound
 from forebay.wave.pilot import picture_error as picture_error
 from forebay.wave.simulate import simulate as simulate

@@ -62,8 +62,7 @@ class GpuKernels:
         self.window = self.rows.window(grid.inside(radius))
         shape = self.rows.shape(fields)
         self.lead: tuple[int, ...] = () if shots is None else (shots,)
-        if np.prod((*self.lead, *shape), dtype=float) >= LARGEST:
-            raise WaveError(f"fields of {(*self.lead, *shape)}: on a GPU they have less than 2^32 points")
+        self._check_size((*self.lead, *shape))
         self._shots = shots or 1
         self._axes, self._mirrored = grid.ndim, 2 * radius if grid.free_surface else 0
         self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
@@ -73,6 +72,13 @@ class GpuKernels:
         self._scattering: dict[int, tuple[Points, Launch]] = {}
         self._correlations: dict[int, tuple[Any, EncodedCorrelation]] = {}
         self._correlating: dict[bool, Launch] = {}
+
+    def _check_size(self, shape: tuple[int, ...]) -> None:
+        """Refuse fields whose cells cannot be counted."""
+        if np.prod(shape, dtype=float) >= LARGEST:
+            raise WaveError(
+                f"fields of {shape}: on a GPU they have less than 2^32 points, but for those that are paged"
+            )
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
