@@ -20,7 +20,7 @@ from reversal import Rows
 
 import forebay as fb
 from forebay.engine.array_memory import memory_of
-from forebay.engine.measure import measure_codec
+from forebay.engine.timing.measure import measure_codec
 
 
 @benchmark(

@@ -82,11 +82,10 @@ class Bench:
     def run_layers(self) -> None:
         """Measure steps with layers and with none."""
         shapes = ((44, 46, 48), (60, 80)) if self.small else ((512,) * 3, (400,) * 3, (4000,) * 2)
-        how = product(("acoustic", "density", "vti", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
+        how = product(("acoustic", "density", "vti", "visco", "elastic"), shapes, (20, 0), ("forward", "back", "image"))
         steps, on_gpu = (4 if self.small else 40), self.asked.device == "gpu"
-        rows = [partial(layers.row, self.machine, *each, steps) for each in how]
         damped = (partial(layers.damped, self.machine, cube, 20, steps) for cube in shapes if on_gpu and len(cube) == 3)
-        self._take("layers", iter([*damped, *rows]))
+        self._take("layers", iter([*damped, *(partial(layers.row, self.machine, *each, steps) for each in how)]))
         layers.compare([row for row in self.report.rows if row["table"] == "layers"])
         self._show("layers", layers.COLUMNS)
 

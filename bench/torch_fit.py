@@ -1,7 +1,6 @@
-"""Training steps under a half and a third of the memory they need: `fit` and `offload` beside what PyTorch offers.
+"""Training steps under a half and a third of the memory they need: `fit` beside what PyTorch offers.
 
-Parts: transformer, resnet, vnet and offload by default; resnet128 has a batch of 128, with which the device rather than
-the host binds it; huge has a step of 200 GB beside the largest batch that fits the card.
+Parts: transformer, resnet, and resnet128, whose batch of 128 has the device rather than the host bind it.
 
 Every time is the median of steps, forward and backward without an optimizer, after some that are not timed. Steps of
 `fit` and of the best subset take turns with plain steps of a copy, whose parameters are part of the budgets and peaks
@@ -15,22 +14,19 @@ import gc
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
-from harness import Report, arg, benchmark, median, seconds, steady
+from harness import Report, arg, benchmark, median, seconds
 
 from forebay import Budget
 from forebay.errors import BudgetError
 
 PARTS = (2, 3)
 STEPS, TURNS, SERIES, ROUNDS = 10, 20, 5, 3
-LARGE = {"transformer": {}, "resnet": {}, "resnet128": {"batch": 128}, "vnet": {}}
+LARGE = {"transformer": {}, "resnet": {}, "resnet128": {"batch": 128}}
 TINY = {
     "transformer": {"width": 32, "depth": 4, "batch": 2, "length": 16},
     "resnet": {"depths": (1, 1, 2, 1), "width": 4, "batch": 2, "size": 32},
-    "resnet128": {"depths": (1, 1, 2, 1), "width": 4, "batch": 4, "size": 32},
-    "vnet": {"widths": (2, 4, 8), "batch": 1, "size": 16},
 }
 """What the networks are made with on a GPU, and on a CPU."""
 
@@ -52,10 +48,11 @@ class Device:
             torch.set_num_threads(1)
 
     def net(self, name: str) -> Any:
-        """Make a network, its input and the names of its blocks."""
+        """Make a network and its input."""
         from cases import nets
 
-        return getattr(nets, name.removesuffix("128"))(self.device, **(LARGE if self.gpu else TINY)[name])
+        kind = name.removesuffix("128")
+        return getattr(nets, kind)(self.device, **(LARGE[name] if self.gpu else TINY[kind]))
 
     def wait(self) -> None:
         """Wait for the device."""
@@ -176,13 +173,13 @@ def best_subset(model: Any, beside: Beside, blocks: list[Any], budget: int) -> A
 
 
 def compare(on: Device, net: str) -> None:
-    from cases.nets import wholes
+    from cases.nets import Block
     from torch.autograd.graph import save_on_cpu
 
     from forebay.torch.fitting.blocks import named
 
-    model, x, names = on.net(net)
-    blocks = [module for _, module in named(model, names)]
+    model, x = on.net(net)
+    blocks = [module for _, module in named(model, None)]
     plain, need = on.timed(model, x)
     with checkpointed(blocks):
         every, least = on.timed(model, x)
@@ -198,7 +195,8 @@ def compare(on: Device, net: str) -> None:
         if picked:
             on.row(net, f"1/{part}: best subset", budget, **picked)
         on.clear()
-        ways = {"fit": names} | ({"fit, whole blocks": wholes(model)} if net == "transformer" else {})
+        wholes = [name for name, module in model.named_modules() if isinstance(module, Block)]
+        ways = {"fit": None} | ({"fit, whole blocks": wholes} if wholes else {})
         for way, inside in ways.items():
             fitted(on, net, f"1/{part}: {way}", model, beside, inside, budget)
 
@@ -235,77 +233,7 @@ def fitted(on: Device, net: str, what: str, model: Any, beside: Beside, names: A
     on.report.say(plan.explain())
 
 
-def only_offload(on: Device) -> None:
-    """Set `offload` beside the bound that the link sets, beside `save_on_cpu`, and below the budget."""
-    from torch.autograd.graph import save_on_cpu
-
-    from forebay.torch import offload, release
-    from forebay.torch.storage.gauge import gauge_for
-    from forebay.torch.storage.mover import mover_for
-
-    link = gauge_for(on.device).link(mover_for(on.device, 2**28))
-    for net in ("transformer", "resnet"):
-        model, x, _ = on.net(net)
-        plain, need = on.timed(model, x, None, 3)
-        forward = steady(partial(model, x), on.wait, 5, 1)
-        parameters = sum(parameter.nbytes for parameter in model.parameters())
-        pinned, _ = on.timed(model, x, 3, 1, lambda: save_on_cpu(pin_memory=on.gpu))
-        on.clear()
-        budgets = {
-            "1/2 less parameters": max(need // 2 - 2 * parameters, need // 10),  # with gradients the step takes a half
-            "1/2 for saved tensors": need // 2,  # as the budget is meant: parameters and gradients come on top
-            "ample": 2 * need,
-        }
-        if not on.gpu:  # nothing counts what is needed
-            budgets = dict(zip(budgets, (2000, 3000, 10**9), strict=True))
-        for what, budget in budgets.items():
-            saved = offload(Budget(device=budget, host=on.host), min_bytes="1MB" if on.gpu else 0)
-            around = lambda saved=saved: saved  # noqa: E731
-            on.timed(model, x, 1, 3, around)
-            before, steps = dict(saved.metrics.moved), on.rounds * on.repeats
-            rounds = [(on.timed(model, x, None, 1)[0], *on.timed(model, x, None, 0, around)) for _ in range(on.rounds)]
-            plain, taken, peak = sorted(rounds, key=lambda one: one[1] / one[0])[on.rounds // 2]
-            down, up = ((saved.metrics.moved[lane] - before.get(lane, 0)) / steps for lane in ("down 1", "up 1"))
-            bound = max(forward, down / link.down) + max(plain - forward, up / link.up)
-            figures = {"bound": bound, "over_bound": taken / bound, "moved": down, "save_on_cpu": pinned, "need": need}
-            figures["times_save_on_cpu"] = pinned / taken
-            on.row(net, f"offload {what}", 0, taken, plain, peak, saved_budget=budget, **figures)
-        del model, x
-        release()
-        on.clear()
-
-
-def huge(on: Device) -> None:
-    """Train with a step that needs 200 GB beside the largest batch that fits the card."""
-    from cases.nets import transformer
-
-    from forebay.torch import fit, plan_of
-
-    if not on.gpu:
-        return
-    model, x, _ = transformer(on.device, depth=24, batch=1)
-    two, four = (on.timed(model, x.repeat(batch, 1, 1), 1, 1)[1] for batch in (2, 4))
-    each = (four - two) / 2
-    always = four - 4 * each
-    card = on.torch.cuda.get_device_properties(0).total_memory
-    fits, large = int((0.9 * card - always) / each), -int((always - 200e9) // each)
-    on.clear()
-    plain, peak = on.timed(model, x.repeat(fits, 1, 1), 3, 2)
-    on.row("huge", f"plain, batch {fits}", 0, plain, plain, peak, need=peak)
-    on.clear()
-    fit(model, Budget(device=int(0.85 * card), host="64GB"))
-    x = x.repeat(large, 1, 1)
-    taken, peak = on.timed(model, x, 3)
-    figures = {"predicted": plan_of(model).seconds, "need": int(always + large * each)}
-    figures["samples_a_second_over_plain"] = large / taken / (fits / plain)
-    on.row("huge", f"fit, batch {large}", int(0.85 * card), taken, plain * large / fits, peak, **figures)
-    on.report.say(plan_of(model).explain())
-
-
-@benchmark(
-    arg("parts", nargs="*", default=["transformer", "resnet", "vnet", "offload"], tiny=["vnet", "offload"]),
-    needs=("torch",),
-)
+@benchmark(arg("parts", nargs="*", default=["transformer", "resnet"], tiny=["resnet"]), needs=("torch",))
 def main(asked: Any, report: Report) -> None:
     on = Device(report, asked.tiny)
     backends = on.torch.backends
@@ -314,14 +242,11 @@ def main(asked: Any, report: Report) -> None:
         on.clear()
         on.torch.manual_seed(0)
         try:
-            {"offload": only_offload, "huge": huge}.get(name, partial(compare, net=name))(on)
+            compare(on, name)
         except Exception as error:  # the others are still worth their time
             traceback.print_exc()
             report.fail(f"{name}: {error!r}")
-    report.table(
-        "training steps",
-        "net what seconds:s speed:.3f peak:B budget:B predicted_over:.3f over_bound:.2f times_save_on_cpu:.1f",
-    )
+    report.table("training steps", "net what seconds:s speed:.3f peak:B budget:B predicted_over:.3f")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import forebay as fb
 from cases.machine import Gpu
 from forebay.engine.array_memory import memory_of
 from forebay.engine.layout import Layout
-from forebay.engine.measure import host_costs
+from forebay.engine.timing.host_costs import host_costs
 from forebay.planner import HostCost
 from forebay.tier.capacity import PIECE
 from forebay.tier.links import measure_links

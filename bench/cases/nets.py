@@ -1,8 +1,10 @@
-"""Networks as their papers draw them and no faster: a transformer, ResNet-152, a 3-D U-Net."""
+"""Networks as their papers draw them and no faster: a transformer, one that learns words, and ResNet-152."""
 
 import torch
 from torch import nn
 from torch.nn import functional
+
+from forebay.torch import linear_cross_entropy
 
 
 class Attention(nn.Module):
@@ -45,16 +47,31 @@ class Block(nn.Module):
 
 
 def transformer(device, width=2048, depth=8, batch=8, length=2048):
-    """Make a stack of blocks in bfloat16, its input, and the names of its blocks."""
+    """Make a stack of blocks in bfloat16, and its input."""
     with device:
         model = nn.Sequential(*(Block(width, max(1, width // 128)) for _ in range(depth)))
     x = torch.randn(batch, length, width, device=device, dtype=torch.bfloat16)
-    return model.to(torch.bfloat16), x, None
+    return model.to(torch.bfloat16), x
 
 
-def wholes(model):
-    """Return the names of its blocks, each of which `fit` finds by its halves."""
-    return [name for name, module in model.named_modules() if isinstance(module, Block)]
+class Causal(nn.Module):
+    """A transformer that learns to go on with words; its head is tied."""
+
+    def __init__(self, width, depth, words, chunked=True):
+        super().__init__()
+        self.embed, self.norm, self.chunked = nn.Embedding(words, width), nn.LayerNorm(width), chunked
+        self.blocks = nn.ModuleList(Block(width, max(1, width // 128)) for _ in range(depth))
+        nn.init.normal_(self.embed.weight, std=0.02)
+
+    def forward(self, tokens):
+        """Return the loss."""
+        x, target = self.embed(tokens[:, :-1]), tokens[:, 1:]
+        for block in self.blocks:
+            x = block(x)
+        x, head = self.norm(x), self.embed.weight
+        if self.chunked:
+            return linear_cross_entropy(x, head, target)
+        return functional.cross_entropy(functional.linear(x, head).float().flatten(0, 1), target.flatten())
 
 
 class Bottleneck(nn.Module):
@@ -99,48 +116,5 @@ class ResNet(nn.Module):
 
 
 def resnet(device, depths=(3, 8, 36, 3), width=64, batch=48, size=224):
-    """Make ResNet-152, its input, and the names of its blocks."""
-    return ResNet(depths, width).to(device), torch.randn(batch, 3, size, size, device=device), None
-
-
-class Unit(nn.Sequential):
-    """A convolution, its norm and its activation."""
-
-    def __init__(self, inside, outside):
-        conv = nn.Conv3d(inside, outside, 3, padding=1, bias=False)
-        super().__init__(conv, nn.BatchNorm3d(outside), nn.PReLU(outside))
-
-
-class VNet(nn.Module):
-    """A 3-D U-Net with as many levels as there are widths."""
-
-    def __init__(self, widths=(32, 64, 128, 256), units=2):
-        super().__init__()
-        self.down, self.up, self.pools, self.rises = (nn.ModuleList() for _ in range(4))
-        inside = 1
-        for width in widths:
-            self.down.append(nn.Sequential(Unit(inside, width), *(Unit(width, width) for _ in range(units - 1))))
-            inside = width
-        for width in reversed(widths[:-1]):
-            self.rises.append(nn.ConvTranspose3d(inside, width, 2, 2))
-            self.up.append(nn.Sequential(Unit(2 * width, width), *(Unit(width, width) for _ in range(units - 1))))
-            inside = width
-        self.head = nn.Conv3d(inside, 2, 1)
-
-    def forward(self, x):
-        """Segment."""
-        skips = []
-        for level, down in enumerate(self.down):
-            x = down(functional.max_pool3d(x, 2) if level else x)
-            skips.append(x)
-        skips.pop()
-        for rise, up in zip(self.rises, self.up, strict=True):
-            x = up(torch.cat([rise(x), skips.pop()], 1))
-        return self.head(x)
-
-
-def vnet(device, widths=(32, 64, 128, 256), batch=2, size=128):
-    """Make a 3-D U-Net, its input, and its units as blocks."""
-    model = VNet(widths).to(device)
-    names = [name for name, module in model.named_modules() if isinstance(module, Unit)]
-    return model, torch.randn(batch, 1, size, size, size, device=device), names
+    """Make ResNet-152 and its input."""
+    return ResNet(depths, width).to(device), torch.randn(batch, 3, size, size, device=device)

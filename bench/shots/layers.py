@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from cases.machine import Host
 
-from forebay.wave import AcousticModel, Adjoint, DensityModel, ElasticModel, Grid, Loop, Shot, VTIModel, largest_dt
+from forebay import wave
 from forebay.wave.physics import physics_of
 from shots.waves import middle
 
@@ -22,16 +22,17 @@ COLUMNS = "physics points absorb way ms:.4f wall_ms:.4f Gpoints:.1f over_none:.3
 def row(machine: Host, physics: str, shape: tuple[int, ...], absorb: int, way: str, steps: int) -> dict[str, Any]:
     """Time steps of fields that are nowhere empty, in layers that are inside the shape and count among its points."""
     inner = tuple(points - 2 * absorb for points in shape)
-    speed, grid = machine.arrays.full(inner, 2500, "float32"), Grid(inner, 10.0, absorb=absorb)
+    speed, grid = machine.arrays.full(inner, 2500, "float32"), wave.Grid(inner, 10.0, absorb=absorb)
     model: Any = {
-        "acoustic": lambda: AcousticModel(speed, grid),
-        "density": lambda: DensityModel(speed, speed, grid),
-        "vti": lambda: VTIModel(speed, speed / 25_000, speed / 50_000, grid),
-        "elastic": lambda: ElasticModel(speed, speed / 2, speed, grid),
+        "acoustic": lambda: wave.AcousticModel(speed, grid),
+        "density": lambda: wave.DensityModel(speed, speed, grid),
+        "vti": lambda: wave.VTIModel(speed, speed / 25_000, speed / 50_000, grid),
+        "visco": lambda: wave.ViscoModel(speed, speed / 100_000, grid, 10.0),
+        "elastic": lambda: wave.ElasticModel(speed, speed / 2, speed, grid),
     }[physics]()
-    dt, place = 0.9 * largest_dt(model), middle(grid)
-    loop = Loop(Shot(place, [place], np.ones(steps), dt), physics_of(model)(model, dt))
-    propagator, adjoint = loop.propagator, Adjoint(loop, np.ones((steps, 1), np.float32))
+    dt, place = 0.9 * wave.largest_dt(model), middle(grid)
+    loop = wave.Loop(wave.Shot(place, [place], np.ones(steps), dt), physics_of(model)(model, dt))
+    propagator, adjoint = loop.propagator, wave.Adjoint(loop, np.ones((steps, 1), np.float32))
     for field in adjoint.state.values():
         field[...] = 1e-3 * machine.arrays.random.standard_normal(field.shape)
     sums, seen = propagator.image_sums(("pp",)), propagator.image_record(adjoint.state, ("pp",))

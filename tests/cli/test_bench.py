@@ -76,7 +76,7 @@ def test_options_that_are_a_benchmarks_own_reach_it(monkeypatch, tmp_path):
     assert out.read_text().endswith(f"['--output', {str(out)!r}, '-n', '3', '--quick', '--tiny']".lstrip("["))
 
 
-LONG = {"chunks", "devito_memory", "footprint", "jax_loop", "rtm", "torch_fit", "torch_loop"}
+LONG = {"chunks", "devito_memory", "footprint", "jax_loop", "rtm", "torch_fit", "torch_loop", "torch_step"}
 """Benchmarks whose tiny form takes longest; `forebay bench --all --tiny` runs them beside the tests."""
 TINY = [pytest.param(name, marks=pytest.mark.slow) if name in LONG else name for name in NAMES]
 

@@ -712,7 +712,7 @@ def test_what_is_moved_to_time_links_is_within_the_budget(tmp_path, monkeypatch)
         taken.append(size)
         return mmap.mmap(number, size)
 
-    monkeypatch.setattr("forebay.engine.measure.mmap", SimpleNamespace(mmap=pages))
+    monkeypatch.setattr("forebay.engine.timing.measure.mmap", SimpleNamespace(mmap=pages))
     fb.reverse(
         lambda s, a, b: {"u": s["u"] + 1, "n": s["n"] + 1},
         lambda record, step: None,

@@ -10,7 +10,7 @@ import forebay as fb
 from forebay.codec import get, nvcomp
 from forebay.codec.lossless import Lossless
 from forebay.cuda.available import gpu_count
-from forebay.engine.costing import driver_overhead
+from forebay.engine.timing.costing import driver_overhead
 from forebay.errors import CodecError, EncodingError, StateError
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(gpu_count() == 0, reason="no GPU")]

@@ -15,7 +15,7 @@ CODE = """
 import json, resource, sys
 import numpy as np
 import forebay as fb
-import forebay.engine.costing as costing
+import forebay.engine.timing.costing as costing
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
@@ -60,7 +60,7 @@ def test_a_budget_above_the_limit_of_a_control_group_is_never_exceeded():
 @pytest.fixture
 def little(monkeypatch):
     """Leave 100 kB of memory."""
-    monkeypatch.setattr("forebay.engine.costing.free_host_bytes", lambda: 100_000)
+    monkeypatch.setattr("forebay.engine.timing.costing.free_host_bytes", lambda: 100_000)
 
 
 def reverse(**options):
@@ -69,7 +69,7 @@ def reverse(**options):
 
 
 def test_what_is_not_there_at_all_is_refused_before_the_first_step(monkeypatch):
-    monkeypatch.setattr("forebay.engine.costing.free_host_bytes", lambda: 1000)
+    monkeypatch.setattr("forebay.engine.timing.costing.free_host_bytes", lambda: 1000)
     calls = []
     with pytest.raises(BudgetError, match=r"of which 0B are there: taking those; .* needs"):
         fb.reverse(lambda s, a, b: calls.append(a), lambda s, t: None, (np.ones(1024),), 30, budget="1GB")

@@ -7,8 +7,8 @@ import pytest
 
 import forebay as fb
 from forebay import codec
-from forebay.engine import costing, measure
 from forebay.engine.loop import TimeLoop
+from forebay.engine.timing import costing, measure
 from forebay.tier import kept, links
 
 STEPS = 20

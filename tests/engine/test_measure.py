@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import forebay as fb
-from forebay.engine import costing
-from forebay.engine.measure import MANY, Steps, host_costs
+from forebay.engine.timing import costing
+from forebay.engine.timing.host_costs import host_costs
+from forebay.engine.timing.measure import MANY, Steps
 from forebay.machine.host import HostReversal
 
 

@@ -1,5 +1,6 @@
 """What is made of what was timed: seconds of a step, of a disk and of a codec, by a clock that can be foretold."""
 
+from collections import Counter
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -9,19 +10,21 @@ import pytest
 
 import forebay as fb
 from forebay.codec import get
-from forebay.engine import costing, measure
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
+from forebay.engine.timing import costing, host_costs, measure
 from forebay.machine.host import HostReversal
 from forebay.machine.packing import Packing
 from forebay.planner.costs import HostCost
+from forebay.planner.operations import Evict, Fetch, Store
 
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
     """Let a second pass from each look at the clock to the next."""
     seconds = count(1000)
-    monkeypatch.setattr(measure, "perf_counter", lambda: float(next(seconds)))
+    for timing in (measure, host_costs):
+        monkeypatch.setattr(timing, "perf_counter", lambda: float(next(seconds)))
 
 
 @pytest.mark.parametrize(
@@ -34,21 +37,21 @@ def _clock(monkeypatch):
     ],
 )
 def test_each_kind_of_operation_has_its_part_of_what_a_row_of_it_took(tiers, asked, each, tmp_path):
-    cost = measure.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), tiers, asked=asked)
-    told = HostCost(**{name: value / measure.KINDS for name, value in each.items()}, forward=asked, backward=asked)
+    cost = host_costs.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), tiers, asked=asked)
+    told = HostCost(**{name: value / host_costs.KINDS for name, value in each.items()}, forward=asked, backward=asked)
     assert vars(cost) == pytest.approx(vars(told))
 
 
 def test_operations_that_are_mixed_take_longer_than_in_a_row(monkeypatch, tmp_path):
     looks, asked = count(), 2.0
-    monkeypatch.setattr(measure, "perf_counter", lambda: float(next(looks) ** 5))
+    monkeypatch.setattr(host_costs, "perf_counter", lambda: float(next(looks) ** 5))
 
     def taken(number):
         return (2.0 * number + 1) ** 5 - (2.0 * number) ** 5
 
-    cost = measure.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), ("host",), asked=asked)
+    cost = host_costs.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), ("host",), asked=asked)
     # Four rounds of four kinds, of which the first does not count: the median is the third. Then three mixed reversals.
-    call, save, restore, take = (taken(8 + kind) / measure.KINDS for kind in range(4))
+    call, save, restore, take = (taken(8 + kind) / host_costs.KINDS for kind in range(4))
     steps, saves = 32, fb.Revolve(32, 4).saves
     slower = taken(17) / (steps * call + saves * (save + take) + (steps - saves) * restore)
     assert slower > 1
@@ -61,6 +64,24 @@ def test_operations_that_are_mixed_take_longer_than_in_a_row(monkeypatch, tmp_pa
         take=slower * take,
     )
     assert vars(cost) == pytest.approx(vars(expected))
+
+
+def test_movements_between_other_things_are_timed_there(monkeypatch, tmp_path):
+    seconds, ran = [1.0] * 39 + [100.0, 340.0, 700.0] + [1.0] * 9, []
+    looks = iter([look for start, lasted in enumerate(seconds) for look in (1e4 * start, 1e4 * start + lasted)])
+    monkeypatch.setattr(host_costs, "perf_counter", lambda: next(looks))
+    run = host_costs.Executor.run
+
+    def running(executor, operations, state):
+        ran.append(list(operations))
+        return run(executor, ran[-1], state)
+
+    monkeypatch.setattr(host_costs.Executor, "run", running)
+    cost = host_costs.host_costs(lambda: HostReversal(tmp_path), (np.zeros(3),), ("host", "disk"))
+    # Four rounds of nine kinds, three mixed reversals, and three with movements, of which 340 seconds are the median.
+    moved = Counter(map(type, ran[40]))
+    assert moved[Evict] and moved[Store] and moved[Fetch]
+    assert cost.move == pytest.approx((340 - 1 - moved[Evict] * cost.drop) / (moved[Store] + moved[Fetch]))
 
 
 class Run:

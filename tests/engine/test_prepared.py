@@ -12,16 +12,17 @@ import pytest
 
 import forebay as fb
 from forebay.codec import get
-from forebay.engine import costing, online
+from forebay.engine import online
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import measure_codec
 from forebay.engine.recorded import Request
 from forebay.engine.resume import decision, segments
 from forebay.engine.resume.files import read_arrays, write_arrays
 from forebay.engine.resume.ledger import Ledger
 from forebay.engine.resume.segments import _Survivor
 from forebay.engine.reversal import Phase, Reversal
+from forebay.engine.timing import costing
+from forebay.engine.timing.measure import measure_codec
 from forebay.engine.trees import flatten
 from forebay.errors import CodecError, CorruptionError, EngineError, StateError
 from forebay.machine.host import HostReversal

@@ -127,7 +127,7 @@ def test_as_a_scan_that_keeps_everything(schedule, chunk, host, disk, points, tm
 @pytest.mark.slow
 @pytest.mark.parametrize("there", [24, 1])
 def test_a_host_that_has_less_than_the_budget_allows_gets_a_smaller_plan_or_none(there, monkeypatch):
-    monkeypatch.setattr("forebay.engine.costing.free_host_bytes", lambda: there * SNAPSHOT)
+    monkeypatch.setattr("forebay.engine.timing.costing.free_host_bytes", lambda: there * SNAPSHOT)
     state, inputs, params = problem(there)  # each of other shapes: what was decided is kept for them
     results = []
 

@@ -9,6 +9,7 @@ import pytest
 import forebay
 from tests.engine.test_ordering import all_waits
 from tests.memory.pool.test_ordering import WAITS as POOL
+from tests.wave.paged.test_ordering import WAITS as PAGED
 
 SOURCES = Path(forebay.__file__).parent
 ELSEWHERE = {
@@ -22,7 +23,7 @@ SHARED = {"restore: its snapshot has arrived"}
 def sites():
     """List where each wait is made, by its name."""
     found = defaultdict(list)
-    for room in ("engine", "memory", "torch"):
+    for room in ("engine", "memory", "torch", "wave"):
         for path in sorted((SOURCES / room).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if not (isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant)):
@@ -43,4 +44,4 @@ def test_each_is_left_out_by_a_test():
     from tests.torch.test_ordering import WAITS as TORCH
 
     assert len(sites()) > 15
-    assert sites().keys() <= {*all_waits(), *POOL, *TORCH, *ELSEWHERE}
+    assert sites().keys() <= {*all_waits(), *POOL, *PAGED, *TORCH, *ELSEWHERE}

@@ -11,7 +11,7 @@ from tests.example_counts import fewer
 import forebay as fb
 from forebay.errors import SlowerError
 from forebay.planner import HostCost
-from forebay.planner.choose import Setting, evaluate, fits
+from forebay.planner.choose import Setting, evaluate
 from forebay.planner.settings import Problem
 from forebay.schedule import Foreign, Revolve, StoreAll, TwoLevel
 
@@ -366,7 +366,7 @@ def exhaustive(steps, slots, work):
     setting = Setting("states", None, STATE, work, slots, 0.0, "min")
     every = (TwoLevel(steps, interval, inner) for interval in range(1, steps + 1) for inner in range(interval))
     choices = (evaluate(schedule, slots, setting) for schedule in every if schedule.peak_snapshots <= sum(slots))
-    return min(choice.seconds for choice in choices if fits(choice))
+    return min(choice.seconds for choice in choices if choice.fits)
 
 
 # x = transfer / step on an H200 is about 25 without a codec and 3 with one; a V100 has about 20; a laptop that

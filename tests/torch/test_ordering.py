@@ -17,12 +17,14 @@ from forebay.machine.machine import Wait
 from forebay.machine.region import Region
 from forebay.machine.slabs import SlabHeap
 from forebay.machine.virtual import VirtualMachine
-from forebay.torch import fit, offload, release
+from forebay.torch import fit, offload, offloaded, release
 from forebay.torch.fitting import tools
+from forebay.torch.step import states
 from forebay.torch.storage import keeper
 from forebay.torch.storage.mover import Mover, new_storage, weakly
 
-WAITS = ["collect: copied", "down: piece free", "end: copied", "leave: copied", "open: arrived", "up: stored"]
+WAITS = ["collect: copied", "down: piece free", "end: copied", "leave: copied", "open: arrived"]
+WAITS += ["states: arrived", "states: stored", "up: stored"]
 """The names of the waits that order the copies of tensors."""
 
 
@@ -71,6 +73,7 @@ def late(monkeypatch):
     release()
     monkeypatch.setattr(keeper, "mover_for", LateMover)
     monkeypatch.setattr(tools, "mover_for", LateMover)
+    monkeypatch.setattr(states, "mover_for", LateMover)
     monkeypatch.setattr(LateMover, "failures", [])
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -182,7 +185,25 @@ def run_collected():
         LateMover.frees = True
 
 
+def run_states():
+    """Step an optimizer whose states come and go, and read them."""
+    models = [problem(Transformer)[0] for _ in range(2)]
+    ours, plain = (torch.optim.AdamW(model.parameters()) for model in models)
+    offloaded(ours, Budget(device="100kB", host="1GB"))
+    for _ in range(3):
+        for model, optimizer in zip(models, (ours, plain), strict=True):
+            step(model, problem(Transformer)[1])
+            optimizer.step()
+    states = [optimizer.state_dict()["state"] for optimizer in (ours, plain)]
+    return all(
+        torch.equal(one, two)
+        for number in states[1]
+        for one, two in zip(states[0][number].values(), states[1][number].values(), strict=True)
+    )
+
+
 PROGRAMS = {
+    "states": run_states,
     "moves": run_moves,
     "dropped": run_dropped,
     "collected": run_collected,

@@ -6,12 +6,19 @@ from tests.wave.density_setups import random_fluid
 from tests.wave.elastic_setups import mixed_shot, random_rock
 from tests.wave.setups import random_model, random_positions, random_shot
 from tests.wave.tti_setups import random_tilted
+from tests.wave.visco_setups import random_clay
 from tests.wave.vti_setups import random_shale
 
 from forebay.wave import AcousticModel, Grid, Shot, WaveError, jacobian, modelling, ricker
 
-MODELS = {"acoustic": random_model, "variable density": random_fluid, "VTI": random_shale, "TTI": random_tilted}
-MODELS |= {"elastic": random_rock}
+MODELS = {
+    "acoustic": random_model,
+    "variable density": random_fluid,
+    "VTI": random_shale,
+    "TTI": random_tilted,
+    "viscoacoustic": random_clay,
+    "elastic": random_rock,
+}
 
 
 @pytest.mark.parametrize("free_surface", [False, pytest.param(True, marks=pytest.mark.slow)])
@@ -65,7 +72,7 @@ def test_an_operator_of_several_models_is_refused():
 
 
 def test_a_jacobian_of_waves_that_are_not_scattered_is_refused_when_it_is_made():
-    for model in (random_fluid((17, 20)), random_shale((17, 20))):
+    for model in (random_fluid((17, 20)), random_shale((17, 20)), random_clay((17, 20))):
         with pytest.raises(WaveError, match="give an AcousticModel or an ElasticModel"):
             jacobian(random_shot(model), model)
     rock = random_rock((17, 20))

@@ -7,7 +7,7 @@ import pytest
 from tests.wave import inversion_setups
 
 from forebay.errors import WaveError
-from forebay.wave import DensityModel, ElasticModel, TTIModel, VTIModel, gradient, ricker, simulate
+from forebay.wave import DensityModel, ElasticModel, TTIModel, ViscoModel, VTIModel, gradient, ricker, simulate
 from forebay.wave.inversion.unknowns import names_of
 
 torch = pytest.importorskip("torch")
@@ -35,6 +35,7 @@ def test_data_and_derivatives_are_those_of_the_functions(shot):
 KINDS = {
     DensityModel: lambda values: (values, 1000.0 + 0.3 * (values - 2000.0)),
     VTIModel: lambda values: (values, 0.0 * values + 0.15, 0.0 * values + 0.05),
+    ViscoModel: lambda values: (values, 0.0 * values + 0.03),
     ElasticModel: lambda values: (values, 0.55 * values, 1000.0 + 0.3 * (values - 2000.0)),
 }
 
@@ -42,12 +43,13 @@ KINDS = {
 @pytest.mark.parametrize("kind", [pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS])
 def test_waves_of_every_kind_have_the_derivatives_of_the_functions(kind, shot):
     arrays = KINDS[kind](inversion_setups.start().velocity)
-    model = kind(*arrays, inversion_setups.GRID)
+    about = {"frequency": 10.0} if kind is ViscoModel else {}
+    model = kind(*arrays, inversion_setups.GRID, **about)
     samples, options = int(0.4 / shot.dt), {"dtype": np.float64}
     silence = np.zeros((samples, len(shot.receivers)))
     shot = replace(shot, wavelet=ricker(8.0, shot.dt, samples), data=silence)
     tensors = {name: tensor(values, requires_grad=True) for name, values in zip(names_of(model), arrays, strict=True)}
-    data = propagate(tensors, inversion_setups.GRID, shot, budget="64MB", **options)
+    data = propagate(tensors, inversion_setups.GRID, shot, budget="64MB", **about, **options)
     assert np.array_equal(data.detach().numpy(), simulate(shot, model, **options))
     (0.5 * (data - torch.tensor(shot.data)).square().sum()).backward()
     expected = gradient(shot, model, **options).gradient
@@ -57,7 +59,7 @@ def test_waves_of_every_kind_have_the_derivatives_of_the_functions(kind, shot):
     for own in tensors.values():
         own.grad = None
     held = {**tensors, last[0]: last[1].detach()}
-    propagate(held, inversion_setups.GRID, shot, budget="64MB", **options).sum().backward()
+    propagate(held, inversion_setups.GRID, shot, budget="64MB", **about, **options).sum().backward()
     assert all(own.grad is not None for own in tensors.values()) and held[last[0]].grad is None
 
 
@@ -84,6 +86,8 @@ def test_a_model_that_is_none_is_refused(shot):
         WaveError, match="a model of velocity, rho: give a velocity, or all of velocity; velocity, density"
     ):
         propagate({"velocity": tensor(), "rho": tensor()}, inversion_setups.GRID, shot)
+    with pytest.raises(WaveError, match="frequency: give it beside an attenuation"):
+        propagate({"velocity": tensor(), "attenuation": tensor()}, inversion_setups.GRID, shot)
 
 
 def test_it_composes_with_what_comes_before_and_after(shot):

@@ -14,9 +14,9 @@ from typing import Any
 from forebay.codec import Codec
 from forebay.codec.auto import choices
 from forebay.engine.array_memory import ArrayMemory
-from forebay.engine.costing import driver_overhead, read_budget
 from forebay.engine.reversal import Reversal
 from forebay.engine.reverse import prepare
+from forebay.engine.timing.costing import driver_overhead, read_budget
 from forebay.errors import BudgetError, PlanError, SlowerError
 from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan, check_budget

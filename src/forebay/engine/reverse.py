@@ -9,13 +9,21 @@ from typing import Any, TypedDict, Unpack
 from forebay.codec import Codec, get
 from forebay.codec.auto import choices
 from forebay.engine.array_memory import ArrayMemory
-from forebay.engine.costing import Rehearsal, check_host, costs_of, driver_overhead, plan_for, there_is, with_unused
 from forebay.engine.loop import Record, TimeLoop, check_functions
 from forebay.engine.online import FOREVER, EndWatch, LearningReversal, OnlineReversal
 from forebay.engine.result import Result
 from forebay.engine.resume import Adjoint, SurvivingLoop, reverse_in_segments
 from forebay.engine.reversal import MakeMachine, Reversal, Setup
 from forebay.engine.spilling import SnapshotCoding, check_plan, rooms_of
+from forebay.engine.timing.costing import (
+    Rehearsal,
+    check_host,
+    costs_of,
+    driver_overhead,
+    plan_for,
+    there_is,
+    with_unused,
+)
 from forebay.errors import DiskError, PlanError
 from forebay.filesystems import spill_directory
 from forebay.planner import Costs, Plan

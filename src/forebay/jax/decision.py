@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from forebay.engine.array_memory import ArrayMemory, memory_of
-from forebay.engine.costing import host_room, less_where_needed, of_all_steps, read_budget, with_unused
 from forebay.engine.recorded import Request
+from forebay.engine.timing.costing import host_room, less_where_needed, of_all_steps, read_budget, with_unused
 from forebay.errors import BudgetError, StateError
 from forebay.jax.compiled_step import CompiledStep
 from forebay.jax.devices import Leaves, device_of, free_bytes, is_traced

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from forebay.codec.auto import choices
-from forebay.engine.costing import measured, with_codecs
 from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
+from forebay.engine.timing.costing import measured, with_codecs
 from forebay.jax.compiled_step import CompiledStep, is_inexact
 from forebay.jax.devices import Leaves, Places, to_host
 from forebay.planner import Costs, Plan

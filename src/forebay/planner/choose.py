@@ -16,13 +16,14 @@ from typing import NamedTuple
 from forebay.planner.operations import Operation
 from forebay.planner.residency import reside_lru, reside_min, reside_online
 from forebay.planner.search.bounds import least_of_all, least_seconds, unmoved
-from forebay.planner.search.candidates import family
+from forebay.planner.search.candidates import Alternative, family
 from forebay.planner.search.coarse import DEEPEST, Coarse
 from forebay.planner.search.hierarchies import SHORT_LOOP, Recipe, known, recipe_of, recipes
 from forebay.planner.search.levels import bounds_of_levels
 from forebay.planner.search.stack import reside_stack
 from forebay.planner.simulate import BOUNDLESS, Prediction, Work, host_pace, simulate
 from forebay.schedule import Hierarchical, Online, Schedule, TwoLevel
+from forebay.schedule.hierarchical import Counts
 from forebay.schedule.segmented import Segmented
 
 EFFORT = 3_000_000
@@ -65,6 +66,11 @@ class Choice(NamedTuple):
     schedule: Schedule
     slots: tuple[int, ...]
     prediction: Prediction
+
+    @property
+    def fits(self) -> bool:
+        """Whether the last tier, which the simulation takes as boundless, holds what came down to it."""
+        return self.prediction.peak[-1] <= self.setting.slots[-1]
 
 
 def operations_of(schedule: Iterable[Operation], slots: Sequence[int], policy: str) -> Iterable[Operation]:
@@ -111,10 +117,8 @@ def evaluate(schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Ch
 
 def priced(prediction: Prediction, schedule: Schedule, slots: tuple[int, ...], setting: Setting) -> Choice:
     """Add the pinning of the host slots that a prediction uses."""
-    seconds = prediction.seconds
-    if len(slots) > 1:
-        seconds += setting.pin * prediction.peak[1]
-    return Choice(seconds, setting, schedule, slots, prediction)
+    pinning = setting.pin * prediction.peak[1] if len(slots) > 1 else 0.0
+    return Choice(prediction.seconds + pinning, setting, schedule, slots, prediction)
 
 
 def count_misses(schedule: Segmented | Hierarchical, setting: Setting) -> float:
@@ -153,20 +157,6 @@ TIGHTER = (count_misses, extrapolate)
 """Bounds that cost more than the first one and tell more, in this order."""
 
 
-def fits(choice: Choice) -> bool:
-    """Return whether the last tier, which the simulation takes as boundless, holds what came down to it."""
-    return choice.prediction.peak[-1] <= choice.setting.slots[-1]
-
-
-class Alternative(NamedTuple):
-    """The best of another kind."""
-
-    name: str
-    seconds: float
-    exact: bool
-    """whether it was simulated; otherwise it takes at least so long"""
-
-
 class Leader:
     """The best choice so far, and the best of each kind; found with an effort that is counted in simulated actions."""
 
@@ -175,6 +165,7 @@ class Leader:
         self.best: Choice | None = None
         self.alternatives: dict[str, Alternative] = {}
         self.made: dict[tuple[Recipe, Work], Hierarchical | None] = {}  # settings share them
+        self.new = dict[tuple[Setting, Counts], list[Hierarchical]]()  # of each setting, those that differ
         self.looked_at = set[tuple[str, str | None, str, tuple[int, ...]]]()
         """what was kept how in how many slots, in all settings that were looked at"""
         self.spent = 0.0
@@ -193,7 +184,7 @@ class Leader:
         """Compare a choice with the best so far."""
         if choice.schedule.peak_snapshots > choice.slots[0]:
             self.spent += len(choice.schedule)
-        if fits(choice):
+        if choice.fits:
             kind = kind_of(choice.schedule, choice.setting)
             if kind not in self.alternatives or choice.seconds < self.alternatives[kind].seconds:
                 name = describe(choice.schedule, choice.setting)
@@ -207,6 +198,12 @@ class Leader:
             self.made[recipe, work] = recipe.make(steps, work)
             self.spent += MAKING
         return self.made[recipe, work]
+
+    def is_new(self, schedule: Hierarchical, setting: Setting) -> bool:
+        """Tell whether no schedule that does the same was looked at in a setting."""
+        alike = self.new.setdefault((setting, schedule.counts), [])
+        alike.append(schedule)
+        return not any(other.same(schedule) for other in alike[:-1])
 
 
 class Entry(NamedTuple):
@@ -309,7 +306,7 @@ def look_at(entries: list[Entry], search: Leader, schedules: dict[str, list[Segm
         if isinstance(schedule, Recipe):
             steps = schedules[setting.keep][0].steps
             made = search.make(schedule, steps, setting.work)
-            if made is not None:
+            if made is not None and search.is_new(made, setting):
                 bound = max(bound, recipe_of(made).least(steps, setting.work, setting.slots, setting.pin))
                 heappush(entries, Entry(bound, next(order), 0, setting, made))
         elif stage < len(TIGHTER) and schedule.peak_snapshots > setting.slots[0]:

@@ -9,11 +9,11 @@ from typing import Any, NoReturn
 import numpy as np
 
 from forebay.errors import BudgetError, PlanError, SlowerError
-from forebay.planner.choose import EFFORT, POLICIES, Alternative, Setting, choose, evaluate, fits
+from forebay.planner.choose import EFFORT, POLICIES, Setting, choose, evaluate
 from forebay.planner.costs import Costs, assumed_costs, check_costs, check_number
 from forebay.planner.plan import Plan
 from forebay.planner.search.bounds import in_last_tier
-from forebay.planner.search.candidates import candidates
+from forebay.planner.search.candidates import Alternative, candidates
 from forebay.planner.settings import Problem, budget_to_fill, check_tiers, reserved, slot_size, worst_size
 from forebay.planner.uneven import choose_uneven
 from forebay.schedule import Revolve, Schedule, StoreAll, foreign, named
@@ -143,7 +143,8 @@ def plan(
         kept = (setting for setting in roomy if setting.keep == "states")
         possible = (setting for setting in kept if (_known_below(wanted, setting) or 0) <= setting.slots[-1])
         choices = (evaluate(wanted, setting.slots, setting) for setting in possible)
-        best = min(filter(fits, choices), key=lambda choice: choice.seconds, default=None)
+        fitting = (choice for choice in choices if choice.fits)
+        best = min(fitting, key=lambda choice: choice.seconds, default=None)
     elif costs.steps:
         best, others = choose_uneven(roomy, tried, summed(costs.steps, every))
     else:

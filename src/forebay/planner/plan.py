@@ -13,10 +13,11 @@ from forebay.drawing.tables import preformatted
 from forebay.errors import ForebayError, PlanError
 from forebay.files import text_of
 from forebay.metrics import Span
-from forebay.planner.choose import POLICIES, Alternative, Choice, operations_of
+from forebay.planner.choose import POLICIES, Choice, operations_of
 from forebay.planner.costs import Costs
 from forebay.planner.drawn.timeline import run_chart
 from forebay.planner.operations import Operation
+from forebay.planner.search.candidates import Alternative
 from forebay.planner.settings import Problem, snapshot_size
 from forebay.planner.simulate import BOUNDLESS, Prediction, simulate
 from forebay.schedule import Foreign, Forward, Hierarchical, Schedule, named

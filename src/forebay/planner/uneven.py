@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from forebay.planner.choose import Alternative, Choice, Setting, choose, describe, evaluate, fits
+from forebay.planner.choose import Choice, Setting, choose, describe, evaluate
+from forebay.planner.search.candidates import Alternative
 from forebay.planner.search.hierarchies import spread
 from forebay.schedule import Schedule, Weighted
 from forebay.schedule.segmented import Segmented
@@ -28,7 +29,7 @@ def choose_uneven(
             if best is not None and _least_seconds(schedule, setting, costs) >= best.seconds:
                 continue
             choice = evaluate(schedule, setting.slots, setting)
-            if fits(choice):
+            if choice.fits:
                 name = describe(schedule, setting).partition(":")[0]
                 others[name] = min(others.get(name, choice), choice, key=lambda choice: choice.seconds)
                 best = choice if best is None or choice.seconds < best.seconds else best

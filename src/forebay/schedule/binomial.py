@@ -13,6 +13,7 @@ split: each half takes a number of further visits without a further save, and bo
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from math import comb
 
 from forebay.schedule.actions import Action, Backward, Drop, Forward, Restore, Save
@@ -23,6 +24,7 @@ def beta(snapshots: int, repeats: int) -> int:
     return comb(snapshots + repeats, snapshots) if snapshots >= 0 and repeats >= 0 else 0
 
 
+@lru_cache(maxsize=2**14)  # schedules that are looked at side by side have many stretches in common
 def repeats_for(visits: int, snapshots: int) -> int:
     """Find the least number of passes over each state that makes `visits` possible."""
     if snapshots == 1:

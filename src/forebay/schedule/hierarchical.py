@@ -94,6 +94,11 @@ class Hierarchical(Schedule):
             if visits == 1:
                 yield Drop(start)
 
+    def same(self, other: "Hierarchical") -> bool:
+        """Tell whether it does what another one does: a price may be one of many that say the same."""
+        alike = self.counts == other.counts and self.steps == other.steps
+        return alike and _snapshots(self) == _snapshots(other) and self.splits.same(other.splits)
+
     def __len__(self) -> int:
         return 3 * self.steps + 2 * self.saves
 
@@ -124,6 +129,10 @@ class Hierarchical(Schedule):
 
     def __str__(self) -> str:
         return "hierarchical:" + ",".join(map(str, self.levels))
+
+
+def _snapshots(schedule: Hierarchical) -> list[int]:
+    return [level.snapshots for level in schedule.levels]
 
 
 def _splits(visits: int, levels: tuple[Level, ...]) -> Splits | ExactSplits:

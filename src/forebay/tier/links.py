@@ -148,13 +148,13 @@ def slowdown(nbytes: int, step: Callable[[], float]) -> float:
 
 
 def _links_of(probe: "DeviceProbe") -> DeviceLinks:
-    nbytes = probe.nbytes
+    carried = probe.carried
     return DeviceLinks(
-        copy=speed(nbytes, probe.inside),
-        up=speed(nbytes, probe.up),
-        down=speed(nbytes, probe.down),
-        both=speed(nbytes, probe.both),
-        pin=_medians(lambda: (probe.pin(),))[0] / nbytes,
+        copy=speed(probe.nbytes, probe.inside),
+        up=speed(carried, probe.up),
+        down=speed(carried, probe.down),
+        both=speed(carried, probe.both),
+        pin=_medians(lambda: (probe.pin(),))[0] / carried,
     )
 
 
@@ -162,15 +162,15 @@ def _with_device(links: Links, nbytes: int, step: Callable[[], float] | None) ->
     from forebay.tier.device_probe import device_probe, fitting
 
     with device_probe(fitting(nbytes)) as probe:
-        found, ordinary = _links_of(probe), np.ones(probe.nbytes, dtype=np.uint8)
+        found, ordinary = _links_of(probe), np.ones(probe.carried, dtype=np.uint8)
         return replace(
             links,
             device_copy=found.copy,
             pinned_up=found.up,
             pinned_down=found.down,
             pinned_both=found.both,
-            pageable_up=speed(probe.nbytes, lambda: probe.pageable_up(ordinary.ctypes.data)),
-            pageable_down=speed(probe.nbytes, lambda: probe.pageable_down(ordinary.ctypes.data)),
+            pageable_up=speed(probe.carried, lambda: probe.pageable_up(ordinary.ctypes.data)),
+            pageable_down=speed(probe.carried, lambda: probe.pageable_down(ordinary.ctypes.data)),
             pin_seconds_per_byte=found.pin,
             beside=probe.slowdown(step) if step else None,
         )

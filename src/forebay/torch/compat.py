@@ -7,6 +7,7 @@ and `_compiled_call_impl`.
 
 from collections.abc import Callable
 from functools import cache
+from types import MethodType
 from typing import Any
 
 import torch
@@ -71,6 +72,28 @@ class Dispatching(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return self._run(func, args, kwargs or {})
+
+
+# Optimizers.
+
+
+def unhooked_step(optimizer: torch.optim.Optimizer) -> None:
+    """Step as the class of an optimizer does, without the hooks of a step."""
+    step: Any = type(optimizer).step
+    (step.__wrapped__ if getattr(step, "hooked", False) else step)(optimizer)
+
+
+def put_step(optimizer: torch.optim.Optimizer, step: Callable[..., Any]) -> None:
+    """Put another step, with the hooks of a step, in the place of an optimizer's own."""
+    hooked: Any = torch.optim.Optimizer.profile_hook_step(step)
+    if hasattr(optimizer.step, "_wrapped_by_lr_sched"):  # by a scheduler that was made before
+        hooked._wrapped_by_lr_sched = True
+    vars(optimizer)["step"] = MethodType(hooked, optimizer)
+
+
+def note_step(optimizer: torch.optim.Optimizer) -> None:
+    """Tell schedulers that were made before another step was put in place that it was called."""
+    optimizer._opt_called = True  # type: ignore[attr-defined]
 
 
 # Tensors and storages.

@@ -31,6 +31,7 @@ from forebay.wave.migrate import Migration as Migration
 from forebay.wave.migrate import migrate as migrate
 from forebay.wave.operators import jacobian as jacobian
 from forebay.wave.operators import modelling as modelling
+from forebay.wave.paged.door import fit_fields as fit_fields
 from forebay.wave.pilot import find_bound as find_bound
 from forebay.wave.pilot import picture_error as picture_error
 from forebay.wave.simulate import simulate as simulate
@@ -39,4 +40,6 @@ from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker
 from forebay.wave.tti.propagator import TTI as TTI
+from forebay.wave.visco.model import ViscoModel as ViscoModel
+from forebay.wave.visco.propagator import Visco as Visco
 from forebay.wave.vti.propagator import VTI as VTI

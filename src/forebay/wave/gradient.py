@@ -11,6 +11,7 @@ from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.imaging import check_every
 from forebay.wave.loop import Adjoint, Loop, pairs, prepare, rehearsed
+from forebay.wave.paged.door import reversal_within
 from forebay.wave.physics import EarthModel, State
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
@@ -81,7 +82,8 @@ def gradient(
         Steps between two contributions; above 1 the gradient is an approximation, good while the wavelet's band allows
         it, see `imaging.imaging_interval`; a `WaveWarning` says when it does not.
     **reversal
-        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ...
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... Where the `budget` of an
+        acoustic model on the host names a device, that computes, and fields larger than its part are paged.
 
     Examples
     --------
@@ -100,25 +102,26 @@ def gradient(
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
     check_parameter(parameter)
     check_every(every)
-    sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every), every)
-    loop, turned = sensitivity.loop, list[tuple[list[float], list[NDArray[Any]]]]()
+    with reversal_within(model, order, dtype, reversal) as (paging, reversal):
+        sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every, paging=paging), every)
+        loop, turned = sensitivity.loop, list[tuple[list[float], list[NDArray[Any]]]]()
 
-    def turn(state: State) -> None:
-        data = apart(loop.data(), shots)
-        compared = [misfit] * len(shots) if callable(misfit) else misfit
-        about = zip(compared, data, shots, strict=True)
-        misfits = [compare(heard, np.asarray(own.data)) for compare, heard, own in about]
-        turned.append(([value for value, _ in misfits], data))
-        sensitivity.start_back(np.concatenate([slope for _, slope in misfits], axis=1), state)
+        def turn(state: State) -> None:
+            data = apart(loop.data(), shots)
+            compared = [misfit] * len(shots) if callable(misfit) else misfit
+            about = zip(compared, data, shots, strict=True)
+            misfits = [compare(heard, np.asarray(own.data)) for compare, heard, own in about]
+            turned.append(([value for value, _ in misfits], data))
+            sensitivity.start_back(np.concatenate([slope for _, slope in misfits], axis=1), state)
 
-    fields = loop.propagator.zeros()
-    result = reverse(
-        loop.forward, sensitivity.backward, fields, loop.steps, turn=turn, **sensitivity.options | reversal
-    )
-    (values, data), owed = turned[0], sensitivity.end(parameter)
-    if isinstance(shot, Shot):
-        return Gradient(values[0], owed, data[0], result)
-    return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]
+        fields = loop.propagator.zeros()
+        result = reverse(
+            loop.forward, sensitivity.backward, fields, loop.steps, turn=turn, **sensitivity.options | reversal
+        )
+        (values, data), owed = turned[0], sensitivity.end(parameter)
+        if isinstance(shot, Shot):
+            return Gradient(values[0], owed, data[0], result)
+        return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]
 
 
 def check_parameter(parameter: str) -> None:

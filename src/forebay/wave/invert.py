@@ -18,7 +18,7 @@ from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.shots import ShotsHere, wavelet_of
 from forebay.wave.inversion.sources import low_passed
 from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
-from forebay.wave.inversion.unknowns import angles_of, arrays_of, bounds_of, fastest_of
+from forebay.wave.inversion.unknowns import angles_of, arrays_of, bounds_of, fastest_of, settings_of
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.shot import Shot
@@ -94,7 +94,8 @@ def invert(
         "least squares", "correlation", "envelope" or "transport", see `inversion.misfits`, or as for `gradient`.
     bounds
         The smallest and the largest velocity, or a pair for each array by name. Unless given, from half the smallest to
-        1.5 times the largest value; epsilon and delta of a `VTIModel` stay between their smallest and largest value.
+        1.5 times the largest value; epsilon and delta of a `VTIModel`, and the attenuation of a `ViscoModel`, stay
+        between their smallest and largest value.
     fixed
         Where the model is known, such as in water: an array of its shape that is true there.
     smooth
@@ -230,6 +231,7 @@ def _identity(stages: Sequence[Sequence[Shot]], model: Any, known: NDArray[np.bo
     for shot in [shot for stage in stages for shot in stage]:
         arrays += [shot.source, shot.receivers, np.asarray(shot.wavelet), np.asarray(shot.data)]
     grid = model.grid
-    words = repr((told, model.max_vel, grid, [(array.shape, str(array.dtype)) for array in arrays]))
+    shapes = [(array.shape, str(array.dtype)) for array in arrays]
+    words = repr((told, model.max_vel, grid, shapes, *settings_of(model).items()))
     kinds = repr([(shot.dt, shot.sends, shot.hears) for shot in stages[0]])
     return checksum_of([words.encode(), kinds.encode(), *map(raw_bytes, arrays)])

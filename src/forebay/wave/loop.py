@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,9 +13,12 @@ from forebay.checksums import checksum_of, raw_bytes
 from forebay.codec.auto import choices
 from forebay.errors import StateError, WaveError
 from forebay.planner import Plan
+from forebay.wave.acoustic.propagator import Acoustic
 from forebay.wave.advice import WaveWarning, advice
+from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.imaging import Imaging
+from forebay.wave.paged.door import Paging
 from forebay.wave.physics import EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.batch import together
 from forebay.wave.survey.resample import Resampler
@@ -65,7 +68,8 @@ class Loop:
         """
         model, shot = self.propagator.model, self.shot
         counts = len(shot.source).bit_length(), len(shot.receivers).bit_length()
-        return type(self.propagator), type(model), model.grid.shape, model.grid.layers(), self.listens, *counts
+        kinds = type(self.propagator), type(self.kernels), type(model)
+        return *kinds, model.grid.shape, model.grid.layers(), self.listens, *counts
 
     def data(self) -> NDArray[Any]:
         """Return what was heard, at the shot's sampling."""
@@ -176,10 +180,11 @@ def prepare(
     *,
     every: int | None = None,
     listens: bool = True,
+    paging: Paging | None = None,
 ) -> Loop:
     """Check a shot against a model and bind them; without `dt`, a fitting part of the shot's sampling is taken.
 
-    Several shots advance together in one loop.
+    Several shots advance together in one loop. Where there is `paging`, the fields of an acoustic shot are paged.
     """
     shots, models = pairs(shot, model)
     steps, notes = set(), dict[str, None]()
@@ -195,6 +200,10 @@ def prepare(
     if len(steps) > 1:
         raise WaveError(f"shots that would advance in steps of {sorted(steps)} s: give one dt for all")
     physics = physics_of(models[0])
+    if paging is not None:
+        propagator = Acoustic(cast(AcousticModel, models[0]), step, order, dtype, paging=paging)
+        warnings.warn(paging.made[-1].plan().explain(), WaveWarning, stacklevel=3)
+        return Loop(shots[0], propagator, listens=listens)
     if isinstance(shot, Shot):
         return Loop(shot, physics(models[0], step, order, dtype), listens=listens)
     return Loop(together(shots), physics.of_batch(models, step, order, dtype), listens=listens)

@@ -14,6 +14,7 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.imaging import check_every, imaging_interval, inverse_scattering, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, frequencies_of, image_records, pairs, prepare, rehearsed
+from forebay.wave.paged.door import reversal_within
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.shot import Shot
 from forebay.wave.survey.wavelet import band_limited
@@ -114,8 +115,10 @@ def migrate(
         Codecs to compare: what each makes of the image is seen beside it, in the same passage through the steps. Every
         record is encoded and decoded by each of them, and takes part in an image of its own.
     **reversal
-        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... With `resume`, a
-        directory for this shot alone, a process that is killed loses a part of the shot only: the same call goes on.
+        For `forebay.reverse`: `budget`, `codec`, `schedule`, `plan`, `costs`, `directory`, ... Where the `budget` of an
+        acoustic model on the host names a device, that computes, and fields larger than its part are paged. With
+        `resume`, a directory for this shot alone, a process that is killed loses a part of the shot only: the same call
+        goes on.
         One with other data, model or images is refused.
         What `condition` writes is its own to keep. Of several shots, the bound of a codec is relative to the range of
         all of them.
@@ -140,61 +143,70 @@ def migrate(
     physics_of(models[0]).check_images(images)
     names = tuple(dict.fromkeys(images))
     check_every(every)
-    loop = prepare(shot, model, dt, order, dtype, every=every, listens=False)
-    propagator = loop.propagator
-    sums = propagator.image_sums(names)
-    frequencies = frequencies_of(shots)
-    intervals = {imaging_interval(frequency, loop.dt) for frequency in frequencies} if every is None else {every}
-    if len(intervals) > 1:
-        raise WaveError(f"shots that would be imaged every {sorted(intervals)} steps: give one every for all")
-    steps_between = intervals.pop()
-    data = dict[int, NDArray[Any]]()
+    with reversal_within(model, order, dtype, reversal) as (paging, reversal):
+        loop = prepare(shot, model, dt, order, dtype, every=every, listens=False, paging=paging)
+        propagator = loop.propagator
+        sums = propagator.image_sums(names)
+        frequencies = frequencies_of(shots)
+        intervals = {imaging_interval(frequency, loop.dt) for frequency in frequencies} if every is None else {every}
+        if len(intervals) > 1:
+            raise WaveError(f"shots that would be imaged every {sorted(intervals)} steps: give one every for all")
+        steps_between = intervals.pop()
+        data = dict[int, NDArray[Any]]()
 
-    def prepare_data(part: slice) -> None:
-        data[part.start] = _sent_back(shots[part.start], frequencies[part.start], propagator, zero_phase)
+        def prepare_data(part: slice) -> None:
+            data[part.start] = _sent_back(shots[part.start], frequencies[part.start], propagator, zero_phase)
 
-    in_strips(prepare_data, (len(shots),), points=1)
-    adjoint = Adjoint(loop, np.concatenate([data[number] for number in range(len(shots))], axis=1))
+        in_strips(prepare_data, (len(shots),), points=1)
+        adjoint = Adjoint(loop, np.concatenate([data[number] for number in range(len(shots))], axis=1))
 
-    comparisons = [_Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare]
+        comparisons = [
+            _Comparison(get(codec) if isinstance(codec, str) else codec, propagator, names) for codec in compare
+        ]
 
-    def backward(record: State, step: int) -> None:
-        factor = steps_between * loop.dt
-        propagator.add_image(adjoint, step, sums, record, factor, condition)
-        for comparison in comparisons:
-            propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
+        def backward(record: State, step: int) -> None:
+            factor = steps_between * loop.dt
+            propagator.add_image(adjoint, step, sums, record, factor, condition)
+            for comparison in comparisons:
+                propagator.add_image(adjoint, step, comparison.sums, comparison.lossy(record), factor, None)
 
-    def rehearse() -> Callable[[], None]:
-        record, own, factor = propagator.image_record(propagator.zeros(), names), propagator.image_sums(names), loop.dt
-        return rehearsed(
-            adjoint, steps_between, lambda wave, step: propagator.add_image(wave, step, own, record, factor, None)
+        def rehearse() -> Callable[[], None]:
+            record, own, factor = (
+                propagator.image_record(propagator.zeros(), names),
+                propagator.image_sums(names),
+                loop.dt,
+            )
+            return rehearsed(
+                adjoint, steps_between, lambda wave, step: propagator.add_image(wave, step, own, record, factor, None)
+            )
+
+        if reversal.get("resume") is not None:
+            if comparisons:
+                raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
+            reversal["adjoint"] = adjoint.kept_with(sums)
+        needs_arrays = condition is not None or bool(comparisons) or "adjoint" in reversal
+        records = image_records(propagator, names, reversal, needs_arrays)
+        result = reverse(
+            loop.forward,
+            backward,
+            propagator.zeros(),
+            loop.steps,
+            every=steps_between,
+            **{"signature": loop.signature, "rehearse": rehearse} | records | reversal,
         )
-
-    if reversal.get("resume") is not None:
-        if comparisons:
-            raise WaveError("compare= beside resume=, which keeps one image: leave one of them out")
-        reversal["adjoint"] = adjoint.kept_with(sums)
-    needs_arrays = condition is not None or bool(comparisons) or "adjoint" in reversal
-    records = image_records(propagator, names, reversal, needs_arrays)
-    result = reverse(
-        loop.forward,
-        backward,
-        propagator.zeros(),
-        loop.steps,
-        every=steps_between,
-        **{"signature": loop.signature, "rehearse": rehearse} | records | reversal,
-    )
-    negative = set(propagator.negative_images if zero_phase else ())
-    arrays = _arrays(propagator, sums, negative)
-    named = arrays if propagator.image_names else {}
-    compared = {
-        comparison.codec.name: LossyImage(*_arrays(propagator, comparison.sums, negative)[names[0]], comparison.ratio)
-        for comparison in comparisons
-    }
-    if isinstance(shot, Shot):
-        return Migration(*arrays[names[0]], steps_between, loop.dt, models[0].grid, result, named, compared)
-    seen = zip(*arrays[names[0]], models, strict=True)
-    return [Migration(image, light, steps_between, loop.dt, own.grid, result) for image, light, own in seen]
+        negative = set(propagator.negative_images if zero_phase else ())
+        arrays = _arrays(propagator, sums, negative)
+        named = arrays if propagator.image_names else {}
+        compared = {
+            comparison.codec.name: LossyImage(
+                *_arrays(propagator, comparison.sums, negative)[names[0]], comparison.ratio
+            )
+            for comparison in comparisons
+        }
+        if isinstance(shot, Shot):
+            return Migration(*arrays[names[0]], steps_between, loop.dt, models[0].grid, result, named, compared)
+        seen = zip(*arrays[names[0]], models, strict=True)
+        return [Migration(image, light, steps_between, loop.dt, own.grid, result) for image, light, own in seen]
 
 
 def _sent_back(shot: Shot, frequency: float, propagator: Physics, zero_phase: bool) -> NDArray[Any]:

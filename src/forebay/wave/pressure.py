@@ -48,7 +48,7 @@ class PressureKernels(Kernels, Protocol):
         """Add values at points to a field, each cell's share times its factor: the transpose of `gather`."""
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
-        """Add p q to an image and p p to its illumination, both times a factor."""
+        """Add p q to an image and p p to its illumination, both times a factor; q may be a whole field."""
 
     def crop(self, p: Any) -> Any:
         """Return what records and images cover of a field."""
@@ -154,7 +154,7 @@ class PressureWaves(Physics):
         if not steps_back:  # so no image was made on the way
             p = record["p"]
             seen = p.codec.decode(p) if isinstance(p, Encoded) else p
-            self.kernels.correlate(*sums["pp"], seen, self.kernels.crop(receiver), factor)
+            self.kernels.correlate(*sums["pp"], seen, receiver, factor)
         if condition is not None:
             condition(self.within(record["p"]), receiver[(..., *self.inside)], step)
 

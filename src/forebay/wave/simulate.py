@@ -1,12 +1,16 @@
 """Modelling a shot: what its receivers hear in a model."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forebay.wave.loop import pairs, prepare
+from forebay.errors import WaveError
+from forebay.units import Budget
+from forebay.wave.loop import Loop, pairs, prepare
+from forebay.wave.paged.door import within
 from forebay.wave.physics import EarthModel
 from forebay.wave.survey.batch import apart
 from forebay.wave.survey.shot import Shot
@@ -23,6 +27,8 @@ def simulate(
     order: int = 8,
     dtype: Any = np.float32,
     watch: Watcher | None = None,
+    budget: Budget | str | int | None = None,
+    directory: Path | str | None = None,
 ) -> NDArray[Any]: ...
 
 
@@ -46,6 +52,8 @@ def simulate(
     order: int = 8,
     dtype: Any = np.float32,
     watch: Watcher | None = None,
+    budget: Budget | str | int | None = None,
+    directory: Path | str | None = None,
 ) -> NDArray[Any] | list[NDArray[Any]]:
     """Compute what the receivers of a shot hear: one row per sample of its wavelet, one column per receiver.
 
@@ -65,6 +73,13 @@ def simulate(
     watch
         ``watch(pressure, step)`` sees the pressure inside the model before every step; that of several shots has an
         axis for them before the others.
+    budget
+        Bytes that the fields of a shot in an acoustic model of three dimensions may take where they are computed: a
+        device's, or the host's where no device is named. Fields that are larger are paged, from the host's memory or
+        from a disk, which the budget then names too; a `WaveWarning` tells what that costs, and `fit_fields` before.
+        Data are the same, bit for bit.
+    directory
+        Where fields on a disk are kept, in files without names; as for `forebay.reverse`.
 
     Examples
     --------
@@ -75,7 +90,18 @@ def simulate(
     >>> data.shape, bool(np.allclose(data[:, 0], data[:, 1], atol=1e-6 * abs(data).max()))
     ((100, 2), True)
     """
-    loop = prepare(shot, model, dt, order, dtype)
+    if budget is None:
+        return _heard(prepare(shot, model, dt, order, dtype), shot, model, watch)
+    if not isinstance(shot, Shot):
+        raise WaveError("budget= is for a shot alone: give shots one by one, or leave it out")
+    with within(model, budget, order, dtype, directory) as (own, paging):
+        return _heard(prepare(shot, own, dt, order, dtype, paging=paging), shot, own, watch)
+
+
+def _heard(
+    loop: Loop, shot: Shot | Sequence[Shot], model: EarthModel | Sequence[EarthModel], watch: Watcher | None
+) -> NDArray[Any] | list[NDArray[Any]]:
+    """Run a loop, and return what was heard."""
     state = loop.propagator.zeros()
     if watch is None:
         loop.forward(state, 0, loop.steps)

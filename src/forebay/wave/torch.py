@@ -19,10 +19,10 @@ from forebay.wave.loop import prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.simulate import simulate
 from forebay.wave.survey.shot import Shot
+from forebay.wave.visco.model import ViscoModel
 
-MODELS: dict[frozenset[str], Any] = {
-    frozenset(names_of(kind)): kind for kind in (AcousticModel, DensityModel, VTIModel, ElasticModel)
-}
+KINDS: tuple[Any, ...] = (AcousticModel, DensityModel, VTIModel, ViscoModel, ElasticModel)
+MODELS: dict[frozenset[str], Any] = {frozenset(names_of(kind)): kind for kind in KINDS}
 MODELS |= {frozenset((*names_of(TTIModel), *ANGLES[:count])): TTIModel for count in (1, 2)}
 """The types of models by the names of their arrays."""
 
@@ -33,6 +33,7 @@ def propagate(
     shot: Shot,
     *,
     max_vel: float | None = None,
+    frequency: float | None = None,
     dt: float | None = None,
     order: int = 8,
     dtype: Any = np.float32,
@@ -49,11 +50,13 @@ def propagate(
     velocity
         Metres per second, a tensor of the grid's shape, on the CPU or a GPU. For other waves than those of an
         `AcousticModel` such tensors by name: "velocity" and "density" of a `DensityModel`, "velocity", "epsilon" and
-        "delta" of a `VTIModel`, these with "tilt", and "azimuth" in 3-D, of a `TTIModel`, "vp", "vs" and "rho" of an
-        `ElasticModel`. Each may have a gradient or not, but for angles, which have none.
-    grid, max_vel
-        As for the model. With `max_vel` layers do not depend on the velocities, and time steps not on them either where
-        densities are even; where they vary, give `dt` for steps that stay the same.
+        "delta" of a `VTIModel`, these with "tilt", and "azimuth" in 3-D, of a `TTIModel`, "velocity" and "attenuation"
+        of a `ViscoModel`, "vp", "vs" and "rho" of an `ElasticModel`. Each may have a gradient or not, but for angles,
+        which have none.
+    grid, max_vel, frequency
+        As for the model; a `ViscoModel` alone has a frequency. With `max_vel` layers do not depend on the velocities,
+        and time steps not on them either where densities are even; where they vary, give `dt` for steps that stay the
+        same.
     shot
         Sources, wavelet and receivers; its data are not looked at.
     dt, order, dtype, every
@@ -78,11 +81,14 @@ def propagate(
         raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
     if turned := [name for name in ANGLES if name in tensors and tensors[name].requires_grad]:
         raise WaveError(f"{turned[0]} requires a gradient, and angles have none: give {turned[0]}.detach()")
+    if (frequency is None) == ("attenuation" in tensors):
+        raise WaveError("frequency: give it beside an attenuation, and nowhere else")
     stepping = {"dt": dt, "order": order, "dtype": dtype}
+    about = {"grid": grid, "max_vel": max_vel} | ({} if frequency is None else {"frequency": frequency})
     if not (any(tensor.requires_grad for tensor in tensors.values()) and torch.is_grad_enabled()):
-        return _beside(simulate(shot, _model(tensors, grid, max_vel), **stepping), next(iter(tensors.values())))
+        return _beside(simulate(shot, _model(tensors, about), **stepping), next(iter(tensors.values())))
     names, values = tuple(tensors), tuple(tensors.values())
-    return _Propagated.apply(names, grid, max_vel, shot, stepping, every, reversal, *values)  # type: ignore[no-any-return, no-untyped-call]
+    return _Propagated.apply(names, about, shot, stepping, every, reversal, *values)  # type: ignore[no-any-return, no-untyped-call]
 
 
 class _Propagated(torch.autograd.Function):
@@ -92,8 +98,7 @@ class _Propagated(torch.autograd.Function):
     def forward(
         ctx: Any,
         names: tuple[str, ...],
-        grid: Grid,
-        max_vel: Any,
+        about: Any,
         shot: Shot,
         stepping: Any,
         every: int,
@@ -101,7 +106,7 @@ class _Propagated(torch.autograd.Function):
         *tensors: Tensor,
     ) -> Tensor:
         """Run to the turn and wait there."""
-        model = _model(dict(zip(names, tensors, strict=True)), grid, max_vel)
+        model = _model(dict(zip(names, tensors, strict=True)), about)
         loop = prepare(shot, model, **stepping, every=every)
         sensitivity = Sensitivity(loop, every)
         waiting = engine.prepare(loop.forward, loop.propagator.zeros(), loop.steps, **sensitivity.options | reversal)
@@ -123,17 +128,16 @@ class _Propagated(torch.autograd.Function):
         owed = sensitivity.end("velocity")
         by_name = owed if isinstance(owed, dict) else {"velocity": owed}
         wanted = zip(ctx.like.items(), ctx.needs_input_grad[-len(ctx.like) :], strict=True)
-        return *[None] * 7, *(
+        return *[None] * 6, *(
             torch.as_tensor(by_name[name]).to(like) if needed else None for (name, like), needed in wanted
         )
 
 
-def _model(tensors: Mapping[str, Tensor], grid: Grid, max_vel: float | None) -> EarthModel:
-    """Return a model of the values that tensors have now."""
+def _model(tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> EarthModel:
+    """Return a model of the values that tensors have now, and of what it has beside them."""
     values = {name: tensor.detach() for name, tensor in tensors.items()}
     arrays = {name: own if own.is_cuda else own.numpy() for name, own in values.items()}
-    model: EarthModel = MODELS[frozenset(arrays)](**arrays, grid=grid, max_vel=max_vel)
-    return model
+    return MODELS[frozenset(arrays)](**arrays, **about)  # type: ignore[no-any-return]
 
 
 def _beside(data: Any, velocity: Tensor) -> Tensor:

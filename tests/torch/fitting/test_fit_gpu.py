@@ -165,3 +165,17 @@ def test_on_a_gpu_the_peak_stays_within_the_budget(part, choice, codec):
         found = [one.cpu() for one in step(model, x)]
         assert not number or torch.cuda.max_memory_allocated() <= budget
     assert alike_on_a_gpu(found, expected) if codec else equal(found, expected)
+
+
+def test_on_a_gpu_what_is_in_no_block_is_told():
+    empty_device(workspaces=True)
+    model, x = large_problem(Transformer)
+    model.last = nn.Linear(128, 8192, device="cuda")  # its output is 134 MB
+    optimizer = torch.optim.Adam(model.parameters())
+    fit(model, Budget(device="4GB", host="1GB"))
+    for _ in range(3):
+        step(model, x)
+        optimizer.step()
+    plan, kept = plan_of(model), 3 * sum(parameter.nbytes for parameter in model.parameters())
+    assert kept <= plan.base <= kept + x.nbytes + 2**27
+    assert 134e6 <= plan.behind <= 8 * 134e6  # what the loss makes of it too

@@ -115,6 +115,25 @@ def test_memory_that_has_grown_too_much_is_told_each_time(monkeypatch):
             step(Counting.model, x)
 
 
+def test_what_is_in_no_block_is_told(counting, monkeypatch):
+    Counting.model, x = problem(Transformer)
+    peaks = iter([7 * 10**8] * 2 + [LEAST] * 8)  # before the first block, at its end, and of all that follows
+    monkeypatch.setattr(Counting, "allocated", lambda gauge: 6 * 10**8)
+    monkeypatch.setattr(Counting, "peak", lambda gauge: next(peaks, LEAST))
+    fit(Counting.model, Budget(device="2GB", host="1GB"))
+    for _ in range(2):
+        step(Counting.model, x)
+    told = plan_of(Counting.model).explain()
+    assert "600MB are there before the first block" in told and "400MB come behind the last" in told
+    Counting.model, x = problem(Transformer)
+    fit(Counting.model, Budget(device="900MB", host="1GB"))
+    step(Counting.model, x)
+    with pytest.raises(
+        BudgetError, match=r"blocks=\.\.\.\)\. Beside its blocks 600MB are there.*offloaded.*linear_cross_entropy"
+    ):
+        step(Counting.model, x)
+
+
 def test_what_is_in_front_of_the_first_block_is_none_of_the_memory_that_has_grown(counting, monkeypatch):
     class Net(Transformer):
         def forward(self, x):

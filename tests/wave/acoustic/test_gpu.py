@@ -247,7 +247,7 @@ def test_records_are_multiplied_as_they_are_kept_in_three_dimensions(there, kept
     assert (met.result.plan.keep, met.result.plan.codec) == ("records", "bounded:0.0001")
     if isinstance(there, Emulated):
         launched, steps = there.emulator.launches, met.result.plan.schedule.steps
-        assert launched.count("multiply") == steps - launched.count("retreat_and_image") > steps // 2
+        assert launched.count("multiply") == steps - launched.count("correlate") > steps // 2
     monkeypatch.setattr(Acoustic, "correlates_encoded", lambda self, codec: False)
     decoded = migrate(shot, model, costs=COSTS, **how)
     for name in ("image", "illumination"):
@@ -372,7 +372,7 @@ def test_the_source_compiles(axes, radius, arch):
         code += compile_only(acoustic_gpu.SOURCE, arch, fmad=False, defines={"AXES": axes, "RADIUS": radius})
     except DeviceError as error:
         pytest.skip(str(error))
-    own = (b"advance_and_image", b"curvature") if axes == 2 else (b"retreat_and_image", b"retreat_and_sense")
+    own = (b"advance_and_image", b"curvature") if axes == 2 else (b"correlate", b"retreat_and_sense")
     assert all(name in code for name in (b"change", b"change_back", b"advance", *own, b"crop"))
 
 
@@ -382,7 +382,7 @@ def test_the_source_compiles(axes, radius, arch):
     [
         "change",
         "change_back",
-        *(pytest.param(n, marks=pytest.mark.slow) for n in ("advance", "retreat", "retreat_and_image")),
+        *(pytest.param(n, marks=pytest.mark.slow) for n in ("advance", "retreat", "retreat_and_sense")),
     ],
 )
 def test_a_kernel_of_volumes_compiles_alone(name):
@@ -413,4 +413,4 @@ def test_a_migration_asks_for_no_kernel_that_is_not_compiled_ahead(monkeypatch):
     adjoint = Adjoint(loop, np.zeros(loop.data().shape, np.float32))
     adjoint.back_to(1)
     waves.add_image(adjoint, 0, waves.image_sums(("pp",)), record, shot.dt, None)
-    assert {each for each in asked if each[0] == volume.SOURCE.name} == ahead and len(ahead) == 5
+    assert {each for each in asked if each[0] == volume.SOURCE.name} == ahead and len(ahead) == 4

@@ -409,7 +409,7 @@ def test_results_are_of_the_library_and_in_the_memory_of_the_model(library, seen
     slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
     for array in (found.image, found.illumination, found.clean(), *slopes[1].values()):
         assert type(array) is type(rock[0]) and cupy.asarray(array).device.id == 0
-    agree(found.clean(), expected.clean(), 1e-4)
+    agree(found.clean(), expected.clean(), 2e-4)  # the Laplacian of a float32 image is 1e-4 from that of a float64 one
     for name, values in slopes[0].items():
         agree(slopes[1][name], values, 5e-5)
     assert isinstance(simulate(shot, there), np.ndarray)

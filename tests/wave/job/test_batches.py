@@ -56,6 +56,9 @@ def test_batches_fill_a_gpu_and_keep_their_history_in_the_budget(tmp_path):
     assert batch_of(job, "gpu", grid, steps=2000, every=10) == 30  # 12 million points
     assert batch_of(job, "gpu", grid, steps=20_000, every=10) == 4  # 2012 fields of 1.6 MB each
     assert batch_of(job, "cpu", grid, steps=2000, every=10) == 1
+    for physics, together in (('kind = "visco"\nq = "q.npy"\nq_frequency = 8.0', 24), ('kind = "density"', 1)):
+        other = parse(job_text(memory='device = "4GB"\nhost = "12GB"', physics=physics), tmp_path)
+        assert batch_of(other, "gpu", grid, steps=2000, every=10) == together
 
 
 @pytest.mark.parametrize("key", ['codec = "bounded:1e-4"', 'image_error = "1%"', "checkpoint = true"])

@@ -15,8 +15,9 @@ from forebay.wave.earth.stability import choose_dt
 from forebay.wave.imaging import imaging_interval
 from forebay.wave.job import changed, checks, parse
 from forebay.wave.job.checks import CheckedInputs, checked_inputs, inspect
-from forebay.wave.job.inputs import Acquisition, SentWavelet, medium_of
+from forebay.wave.job.inputs import Acquisition, medium_of
 from forebay.wave.job.inversion.start import at_most
+from forebay.wave.job.wavelets import SentWavelet
 from forebay.wave.survey.geometry import geometry_of
 
 SLOW, FAST = np.full((24, 48), 2000, np.float32), np.full((24, 48), 3000, np.float32)

@@ -12,7 +12,7 @@ from forebay.errors import BudgetError, WaveError
 from forebay.tier.capacity import Capacity
 from forebay.units import Budget
 from forebay.wave.earth.grid import Grid
-from forebay.wave.job import changed, inputs, parse, place, stack
+from forebay.wave.job import changed, inputs, parse, place, stack, wavelets
 from forebay.wave.job.checks import inspect
 from forebay.wave.job.stack import PartialImage
 from forebay.wave.job.work import _told, steps_of
@@ -86,12 +86,12 @@ class TestWhatIsRead:
         job = text_in(tmp_path, wavelet="frequency = 5.0" + (f"\ndelay = {delay}" if delay is not None else ""))
         acquisition = SimpleNamespace(dt=0.01, samples=samples)
         if over:
-            sent = inputs.wavelet_of(job, acquisition)
+            sent = wavelets.wavelet_of(job, acquisition)
             assert sent.lead == (0 if delay is None else 25) and len(sent.values) == sent.lead + samples
             assert sent.values.argmax() == sent.lead + round((delay or 0.3) / 0.01) and abs(sent.values[-1]) <= 0.02
         else:
             with pytest.raises(WaveError, match="that is over with the data"):
-                inputs.wavelet_of(job, acquisition)
+                wavelets.wavelet_of(job, acquisition)
 
     def test_water_has_no_shear_and_rock_what_its_velocity_tells(self, tmp_path):
         velocity = np.array([[1500.0, 1510.0, 1510.5, 4096.0]] * 4, np.float32)

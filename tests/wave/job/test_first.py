@@ -1,4 +1,4 @@
-"""The data of a new job's first shot are modelled from memory, while its inputs are written."""
+"""The data of a new job's first shots are modelled from memory, while its inputs are written."""
 
 import gc
 import threading
@@ -53,8 +53,28 @@ def test_the_first_shot_is_modelled_while_inputs_are_written(finished, begins, t
     monkeypatch.setattr(prepare, "whole", whole)
     survey = run_job(parse(TEXT, tmp_path))
     assert same_images(survey, finished) and not survey.workspace.ahead
-    assert [number for number, _ in threads] == [0, 1, 2, 3]
-    assert [number for number, thread in threads if thread.startswith("forebay-first")] == [0]
+    assert sorted(number for number, _ in threads) == [0, 1, 2, 3]
+    assert sorted(number for number, thread in threads if thread.startswith("forebay-first")) == [0, 1]
+
+
+def test_steps_that_a_plan_is_made_by_are_timed_when_nothing_is_modelled_beside_them(begins, tmp_path, monkeypatch):
+    happened, modelled, migrated, begun = [], work._modelled, work.migrate, threading.Event()
+
+    def model(workspace, number, *about):
+        begun.wait(0.5 if number else 0)
+        data = modelled(workspace, number, *about)
+        happened.append(f"modelled {number}")
+        return data
+
+    def migrating(shot, *about, **options):
+        happened.append("migrated")
+        begun.set()
+        return migrated(shot, *about, **options)
+
+    monkeypatch.setattr(work, "_modelled", model)
+    monkeypatch.setattr(work, "migrate", migrating)
+    assert not run_job(parse(TEXT, tmp_path)).failed
+    assert sorted(happened[:2]) == ["modelled 0", "modelled 1"] and happened[2] == "migrated"
 
 
 def test_what_is_modelled_from_memory_has_the_bits_of_what_is_read(finished, begins, tmp_path):
@@ -74,7 +94,7 @@ def test_what_is_modelled_from_memory_has_the_bits_of_what_is_read(finished, beg
             assert np.array_equal(made, values) and made.dtype == values.dtype
 
 
-def test_the_whole_model_is_let_go_when_the_first_shot_is_modelled(begins, tmp_path, monkeypatch):
+def test_the_whole_model_is_let_go_when_the_first_shots_are_modelled(begins, tmp_path, monkeypatch):
     kept = []
 
     def checked(*about):
@@ -85,7 +105,8 @@ def test_the_whole_model_is_let_go_when_the_first_shot_is_modelled(begins, tmp_p
     monkeypatch.setattr(prepare, "checked_inputs", checked)
     with closing(Workers(2, "threads")) as threads:
         workspace = prepare.prepare(parse(TEXT, tmp_path), threads=threads)
-        workspace.ahead[0].result()
+        for shot in range(first.FIRST):
+            workspace.ahead[shot].result()
         workspace.settled()
         gc.collect()
         assert kept[0]() is None
@@ -164,7 +185,7 @@ def test_a_gpu_that_models_the_first_shot_meanwhile_gives_the_same_bits(tmp_path
 
     monkeypatch.setattr(work, "_modelled", model)
     ahead = run_job(parse(text, tmp_path))
-    assert not ahead.failed and threads[0].startswith("forebay-first")
+    assert not ahead.failed and all(threads[shot].startswith("forebay-first") for shot in (0, 1))
     monkeypatch.setattr(first, "is_modelled_first", lambda described: False)
     monkeypatch.setattr(here, "room_for_two", lambda workspace: False)
     assert same_images(run_job(parse(text.replace('"out"', '"alone"'), tmp_path)), ahead)

@@ -15,10 +15,11 @@ from forebay.wave.earth.smoothing import smooth
 from forebay.wave.earth.tilted import TTIModel
 from forebay.wave.files.formats import write_field
 from forebay.wave.files.segy.dialect import FOOT, Dialect, HeaderWord
-from forebay.wave.job import inputs, parse
+from forebay.wave.job import inputs, parse, wavelets
 from forebay.wave.survey.geometry import geometry_of
 from forebay.wave.survey.line import Line
 from forebay.wave.survey.wavelet import ricker
+from forebay.wave.visco.model import ViscoModel
 
 VELOCITY = np.linspace(1500, 3000, 48, dtype=np.float32).reshape(6, 8)
 FILE = 'velocity = "v.npy"\nspacing = 10'
@@ -166,6 +167,21 @@ class TestOfTheModel:
         water = VELOCITY <= 1510
         assert np.all(media["model"]["density"][water] == 1000) and "vs" not in media["model"]
         assert np.allclose(media["model"]["density"][~water], 310 * VELOCITY[~water] ** 0.25)
+
+    def test_quality_factors_become_attenuation_and_infinite_ones_none(self, job, tmp_path):
+        clay = 'kind = "visco"\nq = "q.npy"\nq_frequency = 12.0'
+        q = np.linspace(20.0, 80.0, 48).reshape(6, 8)
+        q[0] = np.inf
+        np.save(tmp_path / "q.npy", q)
+        grid, media = inputs.media_of(job(physics=clay, model=FILE))
+        medium = inputs.medium_of(job(physics=clay), media["true"], grid)
+        assert isinstance(medium, ViscoModel) and medium.frequency == 12.0
+        assert np.allclose(medium.attenuation, 1 / q, rtol=1e-6) and not medium.attenuation[0].any()
+        for wrong in (0.0, -40.0, np.nan):
+            q[2, 3] = wrong
+            np.save(tmp_path / "q.npy", q)
+            with pytest.raises(WaveError, match="q: expected quality factors above 1, infinite where nothing is lost"):
+                inputs.media_of(job(physics=clay, model=FILE))
 
     def test_feet_are_those_of_velocities_in_seg_y(self, job, tmp_path):
         read = inputs._in_metres
@@ -320,7 +336,7 @@ class TestOfTheWavelet:
 
         def sent(rows, keys=""):
             np.save(tmp_path / "w.npy", np.asarray(rows))
-            return inputs.wavelet_of(job(wavelet=f'file = "w.npy"\n{keys}'), self.ACQUISITION)
+            return wavelets.wavelet_of(job(wavelet=f'file = "w.npy"\n{keys}'), self.ACQUISITION)
 
         return sent
 
@@ -356,7 +372,7 @@ class TestOfTheWavelet:
         ],
     )
     def test_times_lie_within_the_wavelet_and_ten_times_the_data(self, sent, monkeypatch, keys, refused):
-        monkeypatch.setattr(inputs, "Resampler", lambda *about, start: lambda row: np.eye(8, 1))
+        monkeypatch.setattr(wavelets, "Resampler", lambda *about, start: lambda row: np.eye(8, 1))
         if refused is None:
             assert sent(np.ones(8), keys).values[0].any()
         else:
@@ -387,7 +403,7 @@ class TestOfTheWavelet:
     )
     def test_a_made_one_has_its_middle_where_it_is_told(self, job, delay, middle, lead):
         acquisition = SimpleNamespace(dt=0.01, samples=100)
-        found = inputs.wavelet_of(job(wavelet=f"frequency = 5.0\n{delay}"), acquisition)
+        found = wavelets.wavelet_of(job(wavelet=f"frequency = 5.0\n{delay}"), acquisition)
         assert found.lead == lead
         assert np.array_equal(found.values, ricker(5.0, 0.01, lead + 100, middle + lead * 0.01))
 

@@ -43,7 +43,7 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"physics": "order = 7"}, r"physics\.order: expected an even number of at least 2, not 7"),
         (
             {"physics": 'kind = "magnetic"'},
-            r"physics\.kind: expected 'acoustic', 'density', 'vti', 'tti' or 'elastic', not 'magnetic'",
+            r"physics\.kind: expected 'acoustic', 'density', 'vti', 'tti', 'visco' or 'elastic', not 'magnetic'",
         ),
         ({"wavelet": None}, r"wavelet: expected a table of this name"),
         ({"wavelet": ""}, r"wavelet: expected either frequency, in Hz, or file"),
@@ -75,6 +75,11 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"physics": 'kind = "tti"\nepsilon = "e.npy"\ndelta = "d.npy"'}, r"the files epsilon, delta and tilt beside"),
         ({"physics": 'kind = "vti"\nhears = "velocity z"'}, r"physics: expected kind = 'elastic' beside hears"),
         ({"physics": 'kind = "vti"\nepsilon = "e.npy"'}, r"physics: expected the files epsilon and delta beside kind"),
+        ({"physics": 'kind = "vti"\nq = "q.npy"'}, r"physics: expected kind = 'visco' beside q"),
+        (
+            {"physics": 'kind = "visco"\nq = "q.npy"'},
+            r"physics: expected the file q, and q_frequency in Hz, beside kind",
+        ),
         (
             {"physics": 'kind = "density"', "imaging": 'image = "velocity"'},
             r"imaging\.image: expected only beside physics\.kind = 'elastic'",

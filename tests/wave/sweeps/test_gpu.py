@@ -14,7 +14,7 @@ from tests.wave.setups import random_shot, surface_shot
 from tests.wave.sweeps_setups import KINDS, arrays_of, model_of, slower
 
 from forebay.errors import DeviceError, WaveError
-from forebay.wave import Loop, gradient, migrate, simulate
+from forebay.wave import Grid, Loop, gradient, migrate, simulate
 from forebay.wave.acoustic import gpu as acoustic_gpu
 from forebay.wave.earth.arrays import on_host
 from forebay.wave.kernels.variant import Variant
@@ -214,6 +214,15 @@ def test_a_step_is_a_few_launches(kind, monkeypatch):
     loop = Loop(shot, kind.waves(there(model), shot.dt))
     loop.forward(loop.propagator.zeros(), 0, loop.steps)
     assert there.emulator.launches == list(kind.launches) * loop.steps
+
+
+@pytest.mark.parametrize("kilobytes", [227, 163, 99])
+def test_thread_blocks_have_the_shared_memory_of_the_device(kind, kilobytes):
+    device = Emulator()
+    device.shared = 1024 * kilobytes
+    kernels = kind.kernels(Grid((40, 50, 60), 10.0), 4, np.dtype("float32"), device=device)
+    taken = sweeps_gpu.WORD_BYTES * kernels._shared()
+    assert taken <= device.shared < 2 * taken
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")

@@ -1,6 +1,7 @@
 """The schedules of two levels of which the search tries each, whatever the budget."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from forebay.planner.search.hierarchies import Recipe, spread
 from forebay.schedule import Revolve, Schedule, StoreAll, TwoLevel, Uniform, ZCut
@@ -45,3 +46,12 @@ def family(schedule: Schedule | Recipe) -> str:
     if isinstance(schedule, TwoLevel):
         return "uniform" if schedule.inner == 0 else "zcut" if schedule.inner >= schedule.interval - 2 else "twolevel"
     return str(schedule).partition(":")[0]
+
+
+class Alternative(NamedTuple):
+    """The best of another kind."""
+
+    name: str
+    seconds: float
+    exact: bool
+    """whether it was simulated; otherwise it takes at least so long"""

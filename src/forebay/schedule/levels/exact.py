@@ -8,7 +8,7 @@ for a stretch of l states with `a` saves of the second level left. All saves and
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,10 @@ class ExactSplits:
     def __init__(self, cuts: Cuts, first: int, saves: int) -> None:
         self.cuts, self.first = cuts, first
         self.root = Stretch(1, saves, 0)
+
+    def same(self, other: Any) -> bool:
+        """Tell whether it splits the loop as another one of as many snapshots does."""
+        return isinstance(other, ExactSplits) and np.array_equal(self.cuts, other.cuts)
 
     def settle(self, visits: int, stretch: Stretch) -> Stretch:
         """Return the stretch on the level that splits it."""

@@ -16,7 +16,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from forebay.schedule import binomial
 
@@ -131,6 +131,17 @@ class Shape:
         """Return the visits of a stretch."""
         return self.lengths[stretch.level - 1][stretch.passes][stretch.snapshots]
 
+    def same(self, other: "Shape") -> bool:
+        """Tell whether it has the lengths and splits of another one."""
+        if self.lengths != other.lengths or self.whole != other.whole:
+            return False
+        counts = [snapshots + 1 for snapshots, _ in self.table.levels[1:]]
+        return all(
+            here[:count] == there[:count]
+            for worth in range(self.whole + 1)
+            for here, there, count in zip(self.table.split[worth], other.table.split[worth], counts, strict=True)
+        )
+
     def count_leaves(self, root: Stretch) -> list[int]:
         """Count the binomial stretches by their passes."""
         entered = [1] + [0] * (len(self.leaves) - 1)
@@ -156,33 +167,36 @@ class Splits:
     def __init__(self, few: Shape, many: Shape, root: Stretch) -> None:
         self.few, self.many, self.root = few, many, root
 
+    def same(self, other: Any) -> bool:
+        """Tell whether it splits loops of any length as another one of as many snapshots does."""
+        return isinstance(other, Splits) and self.few.same(other.few) and self.many.same(other.many)
+
     def settle(self, visits: int, stretch: Stretch) -> Stretch:
         """Return the stretch on the level that splits it."""
-        while stretch.level and not self._is_split(visits, stretch):
-            level = stretch.level - 1
-            stretch = Stretch(level, self.few.table.levels[level][0], stretch.passes)
-        return stretch
-
-    def _is_split(self, visits: int, stretch: Stretch) -> bool:
-        few, many = self.few.is_split(*stretch), self.many.is_split(*stretch)
-        if few == many:
-            return few
-        return 2 * visits >= self.few.length(stretch) + sum(map(self.few.length, _parts(stretch)))
+        level, saves, passes = stretch  # as plain numbers, since schedules of long loops have thousands of stretches
+        few, many = self.few, self.many
+        while level:
+            split = few.is_split(level, saves, passes)
+            if split != many.is_split(level, saves, passes):
+                lengths = few.lengths[level - 1]
+                parts = lengths[passes + 1][saves] + lengths[passes][saves - 1]
+                split = 2 * visits >= lengths[passes][saves] + parts
+            if split:
+                break
+            level -= 1
+            saves = few.table.levels[level][0]
+        return stretch if level == stretch.level else Stretch(level, saves, passes)
 
     def split(self, visits: int, stretch: Stretch) -> tuple[int, Stretch, Stretch]:
         """Return the visits before the split of a settled stretch that is not binomial, and both of its parts."""
-        left, behind = _parts(stretch)
-        before, after = self.few.length(left), self.few.length(behind)
+        level, saves, passes = stretch
+        lengths = self.few.lengths[level - 1]
+        before, after = lengths[passes + 1][saves], lengths[passes][saves - 1]
         if visits < before + after:  # nearer to two short parts than to one that is longer than it should be
             before = max(1, before * visits // (before + after))
         else:  # what is behind is as long as it can be: it is not run over again
-            before = max(before, visits - self.many.length(behind))
-        return before, left, behind
-
-
-def _parts(stretch: Stretch) -> tuple[Stretch, Stretch]:
-    level, saves, passes = stretch
-    return Stretch(level, saves, passes + 1), Stretch(level, saves - 1, passes)
+            before = max(before, visits - self.many.lengths[level - 1][passes][saves - 1])
+        return before, Stretch(level, saves, passes + 1), Stretch(level, saves - 1, passes)
 
 
 def find_splits(visits: int, levels: Sequence[tuple[int, float]]) -> Splits:

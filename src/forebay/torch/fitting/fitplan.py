@@ -33,6 +33,10 @@ class FitPlan:
     link: Link | None
     counts: bool
     """whether the budget covers all of the device's memory, as on a GPU, or saved tensors and inputs of blocks alone"""
+    base: int = 0
+    """bytes of the device before the first block, where they are counted"""
+    behind: int = 0
+    """bytes that came behind the last block, at most, beside these and the inputs of blocks"""
     count: int = 0
     """the blocks of the model, some of which may be taken together"""
     measured: float | None = None
@@ -81,6 +85,8 @@ class FitPlan:
                 f"host      {to_text(foreseen.moved)} go down and come up, at {to_text(self.link.down)}/s "
                 f"and {to_text(self.link.up)}/s; the computation waits {seconds_to_text(foreseen.stall)}"
             )
+        if self.counts:
+            lines.append(f"beside    {besides(self.base, self.behind)}")
         for name, seconds, peak in self.alternatives():
             fits = "" if peak <= self.budget["device"] else ", which does not fit"
             lines.append(f"instead   {name} for all: {seconds_to_text(seconds)}, {to_text(peak)}{fits}")
@@ -124,6 +130,14 @@ class FitPlan:
             foreseen = simulate(self.chain, picks, self.budget["device"])
             alternatives.append((name, foreseen.seconds, foreseen.peak))
         return alternatives
+
+
+def besides(base: int, behind: int) -> str:
+    """Tell what of the device's memory is in no block, and what can be done about it."""
+    return (
+        f"{to_text(base)} are there before the first block: parameters, and what an optimizer keeps (offloaded moves "
+        f"that); {to_text(behind)} come behind the last, such as logits (linear_cross_entropy makes some at a time)"
+    )
 
 
 def numbered(names: Iterable[str]) -> list[str]:

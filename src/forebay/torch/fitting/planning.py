@@ -10,7 +10,7 @@ from forebay.planner import Link
 from forebay.planner.blocks import BlockChoice, Chain, Forecast, simulate
 from forebay.planner.blockwise import choose
 from forebay.torch.fitting.facts import LOW_OVERHEAD
-from forebay.torch.fitting.fitplan import FitPlan, numbered
+from forebay.torch.fitting.fitplan import FitPlan, besides, numbered
 from forebay.torch.fitting.profile import FitPhase, Profile
 from forebay.units import Budget, to_text
 
@@ -134,6 +134,7 @@ class FitPlanner:
             f"the step does not fit in {self.budget!r} with {what} for its blocks: it lacks about "
             f"{to_text(lacking or profile.shortfall)}. Raise the budget of the device, or of the host where it is "
             "small, or make the batch or the blocks smaller (blocks=...)"
+            + (f". Beside its blocks {besides(*profile.beside)}" if self.counts else "")
         )
 
     def _fastest_run(self, profile: Profile) -> FitPlan | None:
@@ -176,7 +177,8 @@ class FitPlanner:
             left = self.choice is None and tuple(pick.name for pick in picks) in profile.above
             if not lacking and not left:
                 count = sum(block.record.count for block in profile.blocks)
-                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, count), 0
+                base, behind = profile.beside
+                return FitPlan(self.budget, chain, picks, foreseen, self.link, self.counts, base, behind, count), 0
         return None, lacking
 
     def _warn_of_given(self) -> None:

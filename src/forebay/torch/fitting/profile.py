@@ -79,6 +79,14 @@ class Profile:
         """What was measured of each block."""
         return () if self.measured is None else self.measured.blocks
 
+    @property
+    def beside(self) -> tuple[int, int]:
+        """The bytes of the device before the first block, and those that come behind the last."""
+        if self.measured is None or not self.blocks:
+            return self.plan_base, 0
+        base, inputs = self.measured.base, sum(block.inputs for block in self.blocks)
+        return max(self.plan_base, base), max(0, self.blocks[-1].planned.peak_after - base - inputs)
+
     def begin(self) -> "Profile":
         """Count an iteration that begins."""
         return replace(self, begun=self.begun + 1, tried=self.tried + (self.phase is FitPhase.TRY))

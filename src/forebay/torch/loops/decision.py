@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from forebay.codec.auto import choices
-from forebay.engine.costing import measured, there_is, with_codecs, with_unused
 from forebay.engine.loop import TimeLoop
 from forebay.engine.recorded import Recording, Request, plan_recorded
+from forebay.engine.timing.costing import measured, there_is, with_codecs, with_unused
 from forebay.errors import StateError
 from forebay.planner import Plan
 from forebay.torch.context import Autocast, random_state, random_untouched, set_random_state, shared_random

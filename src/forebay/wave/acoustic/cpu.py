@@ -193,7 +193,7 @@ class CpuKernels:
         for step in steps:
             state = propagator.step_back(state, senders, sent[step])
         if image is not None:
-            self.correlate(image.image, image.illumination, image.record, self.crop(state["p"]), image.factor)
+            self.correlate(image.image, image.illumination, image.record, state["p"], image.factor)
         if sensing is not None:
             self.curvature(sensing, state["p_old"], propagator.weights, propagator.layers)
         return state
@@ -264,6 +264,7 @@ class CpuKernels:
         return False
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
-        """Add p q to an image and p p to its illumination."""
+        """Add p q to an image and p p to its illumination; q may be a whole field."""
+        q = q if q.shape == image.shape else self.crop(q)
         deep = [array if array.ndim == 3 else array[None] for array in (image, illumination, writable(p), writable(q))]
         correlate[image.size >= MANY](*deep, self.dtype.type(factor))

@@ -1,10 +1,10 @@
 """The acoustic loops for arrays on a GPU, whose CPU twins say what they compute.
 
 A step is at most three launches, however many points send and hear. The first is what layers change, where the stencil
-does not do that itself; without layers there is none. The second is the stencil with the mirror of a free surface;
-where an image is made of the step, its correlation is part of the same pass. Both are those of `plane` or of
-`volume`. The third is the points, which send into the newer field and hear the older one. Nothing is added in an order
-that could change, and nothing waits for the host.
+does not do that itself; without layers there is none. The second is the stencil with the mirror of a free surface. Both
+are those of `plane` or of `volume`. The third is the points, which send into the newer field and hear the older one. An
+image of a step is part of the stencil's pass in two dimensions, and a launch after it in three. Nothing is added in an
+order that could change, and nothing waits for the host.
 """
 
 from abc import ABC, abstractmethod
@@ -62,8 +62,7 @@ class GpuKernels:
         self.window = self.rows.window(grid.inside(radius))
         shape = self.rows.shape(fields)
         self.lead: tuple[int, ...] = () if shots is None else (shots,)
-        if np.prod((*self.lead, *shape), dtype=float) >= LARGEST:
-            raise WaveError(f"fields of {(*self.lead, *shape)}: on a GPU they have less than 2^32 points")
+        self._check_size((*self.lead, *shape))
         self._shots = shots or 1
         self._axes, self._mirrored = grid.ndim, 2 * radius if grid.free_surface else 0
         self._planes, self._rows = shape[0], shape[1] if grid.ndim == 3 else 1
@@ -72,6 +71,14 @@ class GpuKernels:
         self._launches: dict[tuple[str, bool], Launch] = {}
         self._scattering: dict[int, tuple[Points, Launch]] = {}
         self._correlations: dict[int, tuple[Any, EncodedCorrelation]] = {}
+        self._correlating: dict[bool, Launch] = {}
+
+    def _check_size(self, shape: tuple[int, ...]) -> None:
+        """Refuse fields whose cells cannot be counted."""
+        if np.prod(shape, dtype=float) >= LARGEST:
+            raise WaveError(
+                f"fields of {shape}: on a GPU they have less than 2^32 points, but for those that are paged"
+            )
 
     def zeros(self, shape: tuple[int, ...]) -> Any:
         """Make an array of zeros."""
@@ -106,10 +113,22 @@ class GpuKernels:
         launch(self.device.stream())
 
     def correlate(self, image: Any, illumination: Any, p: Any, q: Any, factor: float) -> None:
-        """Add p q to an image and p p to its illumination, where `run` has not done so."""
-        scaled = self.dtype.type(factor) * p
-        image += scaled * q
-        illumination += scaled * p
+        """Add p q to an image and p p to its illumination, where `run` has not done so; q may be a whole field."""
+        record = self.device.arrays.ascontiguousarray(p)
+        self._correlate(Imaging(image, illumination, record, factor), self.device.address(q), q.shape == image.shape)
+
+    def _correlate(self, image: Imaging, field: int, part: bool = False) -> None:
+        """Add products of a record with the field at an address, or with the part of one that images cover."""
+        if part not in self._correlating:
+            seen = {name[5:]: count for name, count in self._covered.items() if name.startswith("seen_")}
+            place = self._covered | {name: 0 for name in self._covered if name.startswith("first_")}
+            arguments = {"record": None, "p": None, "image": None, "light": None, "factor": 0.0}
+            arguments |= seen | place if part else self._field | self._covered
+            self._correlating[part] = self._listed("correlate", self._grid_of_window, arguments)
+        launch, address = self._correlating[part], self.device.address
+        launch.set(record=address(image.record), p=field, factor=float(image.factor))  # as numbers: nothing is kept
+        launch.set(image=address(image.image), light=address(image.illumination))
+        launch(self.device.stream())
 
     def crop(self, p: Any) -> Any:
         """Copy what records and images cover of a field into an array without gaps."""
@@ -121,10 +140,13 @@ class GpuKernels:
 
     @cached_property
     def _cropping(self) -> Launch:
-        words = self._covered["seen_rows"] * self._covered["seen_words"]
-        grid = (-(-words // THREADS), min(self._covered["seen_planes"], 65535), self._shots)
         arguments = {"p": None, "out": None, **self._field, **self._covered}
-        return self._listed("crop", grid, arguments)
+        return self._listed("crop", self._grid_of_window, arguments)
+
+    @property
+    def _grid_of_window(self) -> tuple[int, int, int]:
+        words = self._covered["seen_rows"] * self._covered["seen_words"]
+        return -(-words // THREADS), min(self._covered["seen_planes"], 65535), self._shots
 
     @property
     def _field(self) -> dict[str, int]:
@@ -231,7 +253,7 @@ class AcousticGpuKernels(GpuKernels, ABC):
         if heard is not None:
             out, across = address(heard), heard.itemsize * heard.shape[1]
         advance, points = self._stencil(propagator, back), self._points(senders, listeners)
-        changes = self._changing(propagator, back)
+        changes, ahead = self._changing(propagator, back), self._ahead(propagator, state)
         p, old, memory = address(state["p"]), address(state["p_old"]), 0
         if "pml" in state:
             memory = address(state["pml"])
@@ -240,15 +262,20 @@ class AcousticGpuKernels(GpuKernels, ABC):
             correlation = self._correlation(senders, pictured)
             stencil = advance
             if pictured is not None and correlation is None:
-                stencil = self._pictured(propagator, pictured, back)
+                stencil = self._pictured(propagator, pictured, back) or advance
             if sensing is not None and step == steps[-1]:
                 stencil = self._sensing(propagator, sensing)
+            if ahead is not None:
+                ahead.set(p=p, old=old)
+                ahead(stream)
             self._bind(changes, stencil, p, old, memory)
             for change in changes:
                 change(stream)
             stencil(stream)
             if pictured is not None and correlation is not None:
                 correlation.add(pictured, old)
+            elif pictured is not None and stencil is advance:
+                self._correlate(pictured, old)
             points.set(field=old, values=values + step * row, heard=p, out=out + step * across)
             if pictured is not None:
                 points.set(**(record_of(pictured) if correlation is None else correlation.beside(pictured)))
@@ -259,6 +286,10 @@ class AcousticGpuKernels(GpuKernels, ABC):
         if sensing is not None:
             self._after_sensing(propagator, sensing, old)
         return state | {"p": state["p_old"], "p_old": state["p"]} if len(steps) % 2 else state
+
+    def _ahead(self, propagator: Any, state: Any) -> Launch | None:
+        """Return what comes before each step and may change its older field; for acoustic waves there is nothing."""
+        return None
 
     def correlates_encoded(self, codec: Codec) -> bool:
         """Tell whether images are made of records that a codec has encoded, as they are kept."""
@@ -301,8 +332,8 @@ class AcousticGpuKernels(GpuKernels, ABC):
         """Return a step, prepared once for either direction."""
 
     @abstractmethod
-    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
-        """Prepare the step with its image, whose record is another array each time."""
+    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch | None:
+        """Prepare the step with its image, whose record is another array each time; None where that is made apart."""
 
     @abstractmethod
     def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:

@@ -1,9 +1,10 @@
 """What the acoustic loops of a CPU and of a GPU both compute, and what is made of it alike: Born modelling."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forebay.codec import Codec
 from forebay.errors import WaveError
@@ -55,10 +56,16 @@ class AcousticKernels(PressureKernels, Protocol):
         """Return how many values layers put somewhere in a step, for a stencil or a gradient."""
 
 
+class PagingKernels(AcousticKernels, Protocol):
+    """Loops of fields that are larger than the memory they are computed in."""
+
+    def filled(self, shape: tuple[int, ...], part: Callable[[slice], NDArray[Any]]) -> Any:
+        """Make an array of what each part of its planes holds."""
+
+
 def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots: int | None) -> AcousticKernels:
     """Choose the kernels by where the arrays of a model are."""
-    if dtype not in (np.float32, np.float64):
-        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    check_type(dtype)
     if not isinstance(array, np.ndarray):
         from forebay.wave.acoustic.volume import gpu_kernels  # it needs a GPU
 
@@ -66,6 +73,13 @@ def kernels_of(array: Any, grid: Grid, radius: int, dtype: np.dtype[Any], shots:
     from forebay.wave.acoustic.cpu import CpuKernels  # compiled when it is needed
 
     return CpuKernels(grid, radius, dtype, shots)
+
+
+def check_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a type, or refuse one that no loops are compiled for."""
+    if dtype not in (np.float32, np.float64):
+        raise WaveError(f"waves of type {dtype}: take float32 or float64")
+    return dtype
 
 
 def scatterers(propagator: Any, change: Any, parameter: str) -> Any:

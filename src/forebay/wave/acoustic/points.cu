@@ -27,6 +27,27 @@ extern "C" __global__ void crop(const float4* __restrict__ p, float4* __restrict
     }
 }
 
+// Add the products of a record with a field to an image and those with itself to the light, times a factor: a thread a
+// word, a row of thread blocks a plane.
+extern "C" __global__ void correlate(const float4* __restrict__ record, const float4* __restrict__ p,
+                                     float4* __restrict__ image, float4* __restrict__ light, float factor, int planes,
+                                     int rows, int words, int first_plane, int first_row, int first_word,
+                                     int seen_planes, int seen_rows, int seen_words) {
+    const i64 shot = shot_of(blockIdx.z), covered = static_cast<i64>(seen_rows) * seen_words;
+    p += shot * planes * words, record += shot * seen_planes * seen_words;
+    image += shot * seen_planes * seen_words, light += shot * seen_planes * seen_words;
+    const int place = blockIdx.x * blockDim.x + threadIdx.x;
+    if (place >= covered) return;
+    const int row = first_row + place / seen_words, word = first_word + place % seen_words;
+    for (int plane = blockIdx.y; plane < seen_planes; plane += gridDim.y) {
+        const i64 at = plane * covered + place;
+        const float4 seen = __ldcs(record + at), scaled = times(factor, seen);
+        const float4 other = __ldcs(p + (static_cast<i64>(first_plane + plane) * rows + row) * words + word);
+        __stcs(image + at, fused(scaled, other, __ldcs(image + at)));
+        __stcs(light + at, fused(scaled, seen, __ldcs(light + at)));
+    }
+}
+
 // Send values into a field and hear another one, side by side: the first `sending` thread blocks have a thread for each
 // cell that is touched, the others a warp for each point that hears. What is sent also goes into the mirror of a free
 // surface and, where there is one, into the image that the step has made of the field before. Where there are `places`,

@@ -11,7 +11,7 @@ and with what the receivers send back in the place of the sources.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +19,14 @@ import numpy as np
 
 from forebay.codec import Codec
 from forebay.errors import WaveError
-from forebay.wave.acoustic.kernels import AcousticKernels, advance_scattered, kernels_of, scatterers
+from forebay.wave.acoustic.kernels import (
+    AcousticKernels,
+    PagingKernels,
+    advance_scattered,
+    check_type,
+    kernels_of,
+    scatterers,
+)
 from forebay.wave.acoustic.layers import AcousticLayers, layers_of, together
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import folded
@@ -64,6 +71,8 @@ class Acoustic(PressureWaves):
     dtype: Any = np.float32
     batch: tuple[AcousticModel, ...] = ()
     """models of shots that advance together, see `of_batch`; `model` is the first"""
+    paging: Callable[[Grid, int, np.dtype[Any]], PagingKernels] | None = None
+    """what makes the kernels of fields that are larger than the memory they are computed in, see `wave.paged`"""
     kernels: AcousticKernels = field(init=False, repr=False)
     rows: Rows = field(init=False, repr=False)
     """how the rows of fields lie in memory"""
@@ -78,9 +87,13 @@ class Acoustic(PressureWaves):
         models = dict.fromkeys(self.batch or (model,))
         for each in models:
             check_dt(each, self.dt, self.order)
-        kernels = kernels_of(computable(model.velocity), grid, self.order // 2, dtype, len(self.batch) or None)
+        paged = self.paging(grid, self.halo, check_type(dtype)) if self.paging is not None else None
+        kernels = paged or self._kernels(computable(model.velocity), dtype)
         rows = kernels.rows
-        squared = {each: self._squared(each, rows, dtype) for each in models}
+        if paged is not None:
+            squared = {model: self._squared_by_planes(paged)}
+        else:
+            squared = {each: self._squared(each, rows, dtype) for each in models}
         layers = {
             velocity: layers_of(grid, self.halo, rows, self.dt, velocity).of_type(dtype)
             for velocity in {each.layer_velocity for each in models}
@@ -98,9 +111,23 @@ class Acoustic(PressureWaves):
         for name, value in derived.items():
             object.__setattr__(self, name, value)
 
-    def _squared(self, model: AcousticModel, rows: Rows, dtype: np.dtype[Any]) -> Any:
-        squared = (computable(model.velocity).astype(np.float64) * self.dt) ** 2
-        return rows.pad(model.grid.extend(squared.astype(dtype), self.halo))
+    def _kernels(self, array: Any, dtype: np.dtype[Any]) -> AcousticKernels:
+        return kernels_of(array, self.model.grid, self.halo, dtype, len(self.batch) or None)
+
+    def _squared(self, model: Any, rows: Rows, dtype: np.dtype[Any]) -> Any:
+        return rows.pad(model.grid.extend(self._courant(computable(model.velocity), dtype), self.halo))
+
+    def _courant(self, velocity: Any, dtype: np.dtype[Any]) -> Any:
+        courant = velocity.astype(np.float64) * self.dt
+        return (courant * courant).astype(dtype)
+
+    def _squared_by_planes(self, paged: PagingKernels) -> Any:
+        velocity, grid = computable(self.model.velocity), self.model.grid
+
+        def part(planes: slice) -> Any:
+            return paged.rows.pad(self._courant(grid.extend(velocity, self.halo, planes), paged.dtype))
+
+        return paged.filled(paged.rows.shape(grid.fields(self.halo)), part)
 
     @classmethod
     def of_batch(cls, models: Sequence[Any], dt: float, order: int, dtype: Any) -> "Acoustic":

@@ -156,7 +156,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
                 copy_ahead(to + (OF_ROW + 1) * TILE_THREADS, row_layer.zeta + m * row_layer.stride);
             }
         }
-        job.copy_more(to + OF_JOB * TILE_THREADS, at, zone.axis ? line : m, zone.axis ? m : line, word);
+        job.copy_more(to + OF_JOB * TILE_THREADS, at);
     };
 
     for (int k = 0; k <= RADIUS; ++k) copy_plane(begin + k, k);
@@ -215,7 +215,7 @@ __device__ inline void march(const float4* __restrict__ p, const Extents& extent
         }
         const float4 lap = fused(w.x, in_x, fused(w_across, in_line, times(w_march, in_march)));
         if (live) {
-            job.finish(here, zone.axis ? line : m, zone.axis ? m : line, word, c, lap, loaded[0], loaded[TILE_THREADS],
+            job.finish(here, zone.axis ? line : m, word, c, lap, loaded[0], loaded[TILE_THREADS],
                        loaded + OF_JOB * TILE_THREADS);
         }
         if (m + AHEAD < end) copy_own(m + AHEAD, here + AHEAD * stride, mine);  // where this plane's words were
@@ -236,52 +236,19 @@ struct Advance {
     int mirrored;  // the last plane that is mirrored above a free surface, or 0
     int end;       // one past the last computed point of a row
 
-    __device__ void copy_more(float4*, i64, int, int, int) const {}
+    __device__ void copy_more(float4*, i64) const {}
 
-    __device__ float4 step(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed) const {
+    __device__ void step(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed) const {
         float4 after = fused(speed, lap, minus(plus(centre, centre), before));
         const int kept = end - 4 * word;
         if (kept < 4) after = make_float4(after.x, kept > 1 ? after.y : 0, kept > 2 ? after.z : 0, 0);
         __stcs(target + here, after);
         if (z <= mirrored && z > RADIUS) target[here - 2 * (z - RADIUS) * plane] = times(-1.0f, after);
-        return after;
     }
 
-    __device__ void finish(i64 here, int z, int, int word, float4 centre, float4 lap, float4 before, float4 speed,
+    __device__ void finish(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed,
                            const float4*) const {
         step(here, z, word, centre, lap, before, speed);
-    }
-};
-
-struct AdvanceAndImage {
-    static constexpr int MORE = 3;
-
-    Advance advance;
-    float4* __restrict__ target;
-    const float4* __restrict__ beside;
-    Window window;
-    const float4* __restrict__ record;
-    float4 *__restrict__ image, *__restrict__ light;
-    float factor;
-
-    __device__ bool covers(int z, int y, int word) const { return window.covers(y, word) && window.reaches(z); }
-
-    __device__ void copy_more(float4* to, i64, int z, int y, int word) const {
-        if (!covers(z, y, word)) return;
-        const i64 at = window.place(z, y, word);
-        copy_ahead(to, record + at);
-        copy_ahead(to + TILE_THREADS, image + at);
-        copy_ahead(to + 2 * TILE_THREADS, light + at);
-    }
-
-    __device__ void finish(i64 here, int z, int y, int word, float4 centre, float4 lap, float4 before, float4 speed,
-                           const float4* more) const {
-        const float4 after = advance.step(here, z, word, centre, lap, before, speed);
-        if (!covers(z, y, word)) return;
-        const i64 at = window.place(z, y, word);
-        const float4 other = more[0], scaled = times(factor, other);
-        __stcs(image + at, fused(scaled, after, more[TILE_THREADS]));
-        __stcs(light + at, fused(scaled, other, more[2 * TILE_THREADS]));
     }
 };
 
@@ -295,12 +262,12 @@ struct AdvanceAndSense {
     float4* __restrict__ total;
     float factor;
 
-    __device__ void copy_more(float4* to, i64 at, int, int, int) const {
+    __device__ void copy_more(float4* to, i64 at) const {
         copy_ahead(to, record + at);
         copy_ahead(to + TILE_THREADS, total + at);
     }
 
-    __device__ void finish(i64 here, int z, int, int word, float4 centre, float4 lap, float4 before, float4 speed,
+    __device__ void finish(i64 here, int z, int word, float4 centre, float4 lap, float4 before, float4 speed,
                            const float4* more) const {
         const float4 known = more[0], sum = more[TILE_THREADS];
         advance.step(here, z, word, centre, lap, before, speed);
@@ -338,29 +305,6 @@ extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
             float w_z, float w_y, float w_x) {
     const Zone zone = zone_of(table, zones, blockIdx.x);
     const Advance job = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
-    const Extents extents = {planes, rows, words, end};
-    const Memory layers = {memory, coefficients, sides};
-    if (zone.side && zone.along) return march<BACK, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
-    if (zone.side) return march<BACK, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
-    if (zone.along) return march<NONE, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
-    march<NONE, NONE>(p, extents, zone, layers, {w_z, w_y, w_x}, job);
-}
-#endif
-
-#if !ONE_KERNEL || RETREAT_AND_IMAGE
-// Step once back, and add the product of the newer field with `seen` to the image and the square of `seen` to the light.
-extern "C" __global__ void __launch_bounds__(TILE_THREADS, BLOCKS)
-    retreat_and_image(const float4* __restrict__ p, float4* __restrict__ old, const float4* __restrict__ squared,
-                      float4* __restrict__ memory, const float* __restrict__ coefficients,
-                      const int* __restrict__ sides, const int* __restrict__ table, int zones, int planes, int rows,
-                      int words, int end, int mirrored, float w_z, float w_y, float w_x,
-                      const float4* __restrict__ seen, float4* __restrict__ image, float4* __restrict__ light,
-                      float factor, int first_plane, int first_row, int first_word, int seen_planes, int seen_rows,
-                      int seen_words) {
-    const Zone zone = zone_of(table, zones, blockIdx.x);
-    const Window window = {first_plane, first_row, first_word, seen_planes, seen_rows, seen_words};
-    const Advance step = {old, squared, static_cast<i64>(rows) * words, mirrored, end};
-    const AdvanceAndImage job = {step, old, squared, window, seen, image, light, factor};
     const Extents extents = {planes, rows, words, end};
     const Memory layers = {memory, coefficients, sides};
     if (zone.side && zone.along) return march<BACK, BACK>(p, extents, zone, layers, {w_z, w_y, w_x}, job);

@@ -1,6 +1,7 @@
 """The acoustic stencils of three dimensions on a GPU: the kernels of ``volume.cu``."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from forebay.wave.acoustic import gpu
 from forebay.wave.acoustic.gpu import AcousticGpuKernels
 from forebay.wave.acoustic.layers import AcousticLayers
 from forebay.wave.acoustic.plane import PlaneKernels
-from forebay.wave.acoustic.zones import Box, Tiles, Zone, extent, part_table, parts_of, zone_table, zones_of
+from forebay.wave.acoustic.zones import Box, Span, Tiles, Zone, extent, part_table, parts_of, zone_table, zones_of
 from forebay.wave.earth.grid import Grid
 from forebay.wave.imaging import Imaging, Sensing
 from forebay.wave.kernels.device import Launch
@@ -20,7 +21,7 @@ from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
 SOURCE = Path(__file__).parent / "volume.cu"
-MIGRATING = ("retreat_and_image", "retreat", "advance", "change_back", "change")
+MIGRATING = ("retreat", "advance", "change_back", "change")
 """The kernels of a migration, those first that take longest to compile."""
 FASTEST = Variant(block=(32, 16), blocks=1, ahead=4)
 WORD_BYTES = 16
@@ -99,14 +100,8 @@ class VolumeKernels(AcousticGpuKernels):
             self._stepped["step", back] = launch
         return self._stepped["step", back]
 
-    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> Launch:
-        if ("image", back) not in self._stepped:
-            arguments = {"seen": None, "image": None, "light": None, "factor": 0.0, **self._covered}
-            how = (propagator.squared, propagator.weights, propagator.layers, arguments)
-            self._stepped["image", back] = self._step_of("retreat_and_image", *how)
-        launch = self._stepped["image", back]
-        launch.set(**gpu.record_of(image), light=image.illumination)
-        return launch
+    def _pictured(self, propagator: Any, image: Imaging, back: bool) -> None:
+        """Leave the image to a kernel of its own: a stencil whose tiles the image's do not meet reads more of both."""
 
     def _sensing(self, propagator: Any, sensing: Sensing) -> Launch:
         if ("sense", True) not in self._stepped:
@@ -181,23 +176,42 @@ class VolumeKernels(AcousticGpuKernels):
             self._tabled["coefficients"] = self.put(np.concatenate(numbers))
         return {"memory": None, "coefficients": self._tabled["coefficients"], "sides": self._tabled["sides"]}
 
-    def _step_of(self, name: str, squared: Any, weights: Any, layers: AcousticLayers, more: dict[str, Any]) -> Launch:
-        zones = zones_of(layers.sides, self._whole)
+    def _step_of(
+        self,
+        name: str,
+        squared: Any,
+        weights: Any,
+        layers: AcousticLayers,
+        more: dict[str, Any],
+        planes: Span | None = None,
+    ) -> Launch:
+        """Return a step of all computed planes, or of some."""
+        zones = zones_of(layers.sides, self._some(planes))
         table, units = zone_table(zones, lambda zone: self._tiles(layers, zone))
         arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
-        arguments |= {"table": self._put("zones", table), "zones": len(table), **self._extents}
+        arguments |= {"table": self._put(f"zones {planes}", table), "zones": len(table), **self._extents}
         arguments |= {"mirrored": self._mirrored, **_spacing(weights), **more}
         return self._compiled(name, (units,), self.variant.block, arguments, layers, self._room)
 
-    def _changes_of(self, squared: Any, weights: Any, layers: AcousticLayers, back: bool) -> list[Launch]:
+    def _some(self, planes: Span | None) -> Box:
+        return self._whole if planes is None else replace(self._whole, planes=planes)
+
+    def _changes_of(
+        self, squared: Any, weights: Any, layers: AcousticLayers, back: bool, planes: Span | None = None
+    ) -> list[Launch]:
         """Return the launch of the parts, if there are any."""
         columns = self._whole.words[1] - self._whole.words[0]
-        parts = parts_of(layers.sides, self._whole)
+        parts = parts_of(layers.sides, self._some(planes))
         if not parts:
             return []
         table, units = part_table(parts, lambda part: -(-(part.planes[1] - part.planes[0]) * columns // gpu.THREADS))
         arguments = {"p": None, "old": None, "squared": squared, **self._layered(layers)}
-        arguments |= {"table": self._put("parts", table), "parts": len(table), "rows": self._rows, "words": self._words}
+        arguments |= {
+            "table": self._put(f"parts {planes}", table),
+            "parts": len(table),
+            "rows": self._rows,
+            "words": self._words,
+        }
         arguments |= {"first_word": self._first_word, "end": self._end, **_spacing(weights)}
         arguments |= {"record": None, "total": None, "factor": 0.0} if back else {}
         name = "change_back" if back else "change"

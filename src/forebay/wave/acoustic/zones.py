@@ -127,13 +127,16 @@ def _length(span: Span) -> int:
 
 
 def _spans(sides: Sequence[Side], axis: int, whole: Span) -> list[tuple[Span, int | None]]:
-    """Cut an axis where its layers, with all that a step back changes, begin and end; tell which layer each is of."""
+    """Cut an axis where its layers, with all that a step back changes, begin and end; tell which layer each is of.
+
+    A layer is on it whole, or not at all.
+    """
     spans: list[tuple[Span, int | None]] = []
     at = whole[0]
     for number, side in enumerate(sides):
-        if side.axis == axis:
-            first = (side.start - side.lead) // (WORD if axis == 2 else 1)
-            last = first + extent(side)
+        first = (side.start - side.lead) // (WORD if axis == 2 else 1)
+        last = first + extent(side)
+        if side.axis == axis and at <= first < whole[1]:
             spans += [((at, first), None)] if first > at else []
             spans.append(((first, last), number))
             at = last

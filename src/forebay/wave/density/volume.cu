@@ -29,12 +29,13 @@ __device__ inline float4 difference(const At& at) {
     return total;
 }
 
-// Give the flux across rows of a word at a place that has this difference, as layers leave it.
-template <int AXIS, bool BACK, bool LAYERED>
-__device__ inline float4 flux_of(const Grid& g, float4 light, float4 between, int k, int j, int i) {
+// Give the flux across rows of a word at a place that has this difference, as layers leave it that are near.
+template <int AXIS, bool BACK>
+__device__ inline float4 flux_of(const Grid& g, u32 near, float4 light, float4 between, int k, int j, int i) {
     const Axis& axis = g.axes[AXIS];
     const int place = AXIS == 0 ? k : j;
-    if (BACK && LAYERED && (place + RADIUS >= axis.high || place - RADIUS < axis.low)) {
+    if (!(near & ON<AXIS>)) return times(light, between);
+    if (BACK && (place + RADIUS >= axis.high || place - RADIUS < axis.low)) {
 #pragma unroll 1
         for (int n = 1 - RADIUS; n <= RADIUS; ++n) {
             if (!axis.layered(place + n)) continue;
@@ -43,7 +44,7 @@ __device__ inline float4 flux_of(const Grid& g, float4 light, float4 between, in
         }
     }
     const float4 flux = times(light, between);
-    return LAYERED && axis.layered(place) ? plus(flux, kept_at(axis.psi, g.memory<AXIS>(k, j, i))) : flux;
+    return axis.layered(place) ? plus(flux, kept_at(axis.psi, g.memory<AXIS>(k, j, i))) : flux;
 }
 
 // Take zeta of a word further, and give the word as the layers across rows leave it.
@@ -73,28 +74,19 @@ __device__ inline float4 along(const float (&row)[12]) {
 }
 
 // Give the derivative of the fluxes along a row, where layers leave those as they are to be.
-template <bool BACK, bool LAYERED>
-__device__ inline float4 bend_of(const Grid& g, float4 p, float4 rho, float w, u32 crossed, int k, int j, int i,
-                                 bool live) {
-    const Axis& axis = g.axes[1];
-    if (BACK && LAYERED && live) {
+template <bool BACK>
+__device__ inline float4 bend_of(const Axis& axis, const Along& layers, u32 row_number, float4 p, float4 rho, float w,
+                                 u32 crossed) {
+    if (BACK) {
         float* points[] = {&p.x, &p.y, &p.z, &p.w};
-#pragma unroll
-        for (int t = 0; t < 4; ++t) {
-            if (axis.layered(i + t)) *points[t] += axis.zeta[g.memory<1>(k, j, i + t)];
-        }
+        layers.each(row_number, [&](int t, u32 at) { *points[t] += axis.zeta[at]; });
     }
     float row[12];
     tell(p, row);
     const float next = __shfl_down_sync(ALL, rho.x, 1, LANES);
     float4 flux = times(light_of(w, rho, make_float4(rho.y, rho.z, rho.w, next)), along<0>(row));
-    if (LAYERED && live) {
-        float* points[] = {&flux.x, &flux.y, &flux.z, &flux.w};
-#pragma unroll
-        for (int t = 0; t < 4; ++t) {
-            if (axis.layered(i + t)) *points[t] += axis.psi[g.memory<1>(k, j, i + t)];
-        }
-    }
+    float* points[] = {&flux.x, &flux.y, &flux.z, &flux.w};
+    layers.each(row_number, [&](int t, u32 at) { *points[t] += axis.psi[at]; });
     flux = make_float4(crossed & 1 ? flux.x : 0, crossed & 2 ? flux.y : 0, crossed & 4 ? flux.z : 0,
                        crossed & 8 ? flux.w : 0);
     tell(flux, row);
@@ -105,7 +97,7 @@ __device__ inline float4 bend_of(const Grid& g, float4 p, float4 rho, float w, u
 template <bool BACK, bool LAYERED>
 __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4* __restrict__ old,
                              const float4* __restrict__ stiff, const float4* __restrict__ rho, int mirrored, int begin,
-                             int end) {
+                             int end, u32 layers) {
 #ifdef __CUDA_ARCH__
     extern __shared__ float4 shared[];
 #else
@@ -119,36 +111,37 @@ __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4
     const bool in_rows = word >= 0 && word < words, live = in_rows && j < rows - RADIUS;
     const int kept = g.axes[1].last - i;
     const bool inner = in_rows && lane >= OUTER && lane < LANES - OUTER && kept > 0, own = inner && live;
+    const u32 near = LAYERED ? layers : 0;
+    Along along_row = {};
+    if (near & ON<1> && live) along_row = Along::of(g.axes[1], i);
     u32 crossed = 0;
     for (int t = 0; t < 4; ++t) crossed |= g.axes[1].crossed(i + t) ? 1u << t : 0;
 
     float4 *const flux_of_row = shared, *const tiles = flux_of_row + 2 * FLUXES * LANES;
     float4* const mine = tiles + (STAGES + 1) * TILE + t_y * LANES + lane;
+    // What is out of the fields is read at their edge, and asked for by nobody.
+    const int near_word = max(0, min(word, words - 1));
+    const Slot tile_slot(tiles + lane), own_at(mine);
     const auto copy_tile = [&](int k, int slot) {
-        float4* to = tiles + slot * TILE + lane;
-        const i64 from = static_cast<i64>(k) * plane + word;
-        if (!in_rows) return;
-#pragma unroll
-        for (int n = t_y; n < HIGH; n += BLOCK_Y) {
-            const int row = j_0 - FAR + n;
-            if (row >= 0 && row < rows) copy_ahead(to + n * LANES, p + from + row * words);
-        }
-#pragma unroll
-        for (int n = t_y; n < HEAVY; n += BLOCK_Y) {
-            const int row = j_0 - RADIUS + n;
-            if (row < rows) copy_ahead(to + (HIGH + n) * LANES, rho + from + row * words);
-        }
+        const Slot to = tile_slot + slot * TILE;
+        const u32 from = k * plane + near_word;
+        each_row<HIGH>([&](int n) {
+            copy_ahead(to + n * LANES, p + (from + max(0, min(j_0 - FAR + n, rows - 1)) * words));
+        });
+        each_row<HEAVY>([&](int n) {
+            copy_ahead(to + (HIGH + n) * LANES, rho + (from + min(j_0 - RADIUS + n, rows - 1) * words));
+        });
     };
+    const u32 own_place = min(j, rows - 1) * words + near_word;
     const auto copy_own = [&](int k, int slot) {
-        if (!live) return;
-        float4* to = mine + slot * OWN;
-        const i64 from = static_cast<i64>(k) * plane + j * words + word;
-        if (k >= begin) {
+        const Slot to = own_at + slot * OWN;
+        const u32 from = own_place + k * plane;
+        if (k >= begin && own) {
             copy_ahead(to + OLD, old + from);
             copy_ahead(to + STIFF, stiff + from);
         }
-        if (k + FAR < planes) copy_ahead(to + AHEAD, p + from + static_cast<i64>(FAR) * plane);
-        if (k + RADIUS < planes) copy_ahead(to + RHO, rho + from + static_cast<i64>(RADIUS) * plane);
+        if (k + FAR < planes) copy_ahead(to + AHEAD, p + (from + FAR * plane));
+        if (k + RADIUS < planes) copy_ahead(to + RHO, rho + (from + RADIUS * plane));
     };
 #pragma unroll
     for (int n = 0; n < STAGES; ++n) {
@@ -164,7 +157,7 @@ __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4
     };
     const auto flux_down = [&](int k, float4 between, float4 heavy, float4 heavier) -> float4 {
         if (k < first || k + 1 >= last || !live) return {};
-        return flux_of<0, BACK, LAYERED>(g, light_of(w_z, heavy, heavier), between, k, j, i);
+        return flux_of<0, BACK>(g, near, light_of(w_z, heavy, heavier), between, k, j, i);
     };
     const auto flux_at = [&](int k) -> float4 {
         const int there = mirrored && k < RADIUS ? FAR - k : k;
@@ -180,7 +173,7 @@ __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4
 
     int now = 0, next = STAGES, own_slot = 0;
     i64 here = static_cast<i64>(begin - 1) * plane + column;
-#pragma unroll UNROLL
+#pragma unroll 1
     for (int k = begin - 1; k < end; ++k, here += plane) {
         wait_for_stage<STAGES - 1>();
         if (k + STAGES + 1 < end) copy_tile(k + STAGES + 1, next);
@@ -195,40 +188,52 @@ __device__ inline void march(const Grid& g, const float4* __restrict__ p, float4
                         : flux_down(lower, difference([&](int n) { return ahead[RADIUS - 1 + n]; }), heavy, heavier);
         heavy = heavier;
 
+        if (near && live && k + 2 < end) {  // what the next plane needs of the layers' memory
+            const Axis &down_axis = g.axes[0], &row_axis = g.axes[1], &across = g.axes[2];
+            if (near & ON<0>) {
+                fetch_ahead<0>(g, down_axis.psi, k + RADIUS, j, i);
+                fetch_ahead<0>(g, down_axis.zeta, k + (BACK ? BOTH : 1), j, i);
+            }
+            if (near & ON<2>) {
+                each_row<FLUXES>([&](int n) { fetch_ahead<2>(g, across.psi, k + 2, j_0 - RADIUS + n, i); });
+                fetch_ahead<2>(g, across.zeta, k + 1 + BACK, j, i);
+            }
+            along_row.fetch(row_axis.psi, (k + 2) * rows + j);
+            along_row.fetch(row_axis.zeta, (k + 1 + BACK) * rows + j);
+        }
         float4 next_x = {};
         if (k + 1 < end) {
             const float4* tile = tiles + now * TILE + lane;
             const float4* tile_rho = tile + HIGH * LANES;
             float4* out = flux_of_row + (k + 1 & 1) * FLUXES * LANES + lane;
-#pragma unroll
-            for (int n = t_y; n < FLUXES; n += BLOCK_Y) {
+            each_row<FLUXES>([&](int n) {
                 const int row = j_0 - RADIUS + n;
                 float4 flux = {};
                 if (row >= first_row && row + 1 < last_row && inner) {
                     const float4* at = tile + (n + RADIUS - 1) * LANES;
                     const float4 light = light_of(w_y, tile_rho[n * LANES], tile_rho[(n + 1) * LANES]);
                     const float4 between = difference([&](int m) { return at[m * LANES]; });
-                    flux = flux_of<2, BACK, LAYERED>(g, light, between, k + 1, row, i);
+                    flux = flux_of<2, BACK>(g, near, light, between, k + 1, row, i);
                 }
                 out[n * LANES] = flux;
-            }
+            });
             const float4 rho_here = tile_rho[(t_y + RADIUS) * LANES];
-            next_x = bend_of<BACK, LAYERED>(g, ahead[1], rho_here, w_x, crossed, k + 1, j, i, live);
+            next_x = bend_of<BACK>(g.axes[1], along_row, (k + 1) * rows + j, ahead[1], rho_here, w_x, crossed);
         }
         if (k >= begin && own) {
             const float4* fluxes = flux_of_row + (k & 1) * FLUXES * LANES + (t_y + RADIUS - 1) * LANES + lane;
             float4 in_z = times(0.5f * w_z, difference([&](int n) { return down[RADIUS - 1 + n]; }));
             float4 in_y = times(0.5f * w_y, difference([&](int n) { return fluxes[n * LANES]; }));
-            if (!BACK && LAYERED) {
-                in_z = stretched<0>(g, in_z, k, j, i), in_y = stretched<2>(g, in_y, k, j, i);
+            if (!BACK) {
+                if (near & ON<0>) in_z = stretched<0>(g, in_z, k, j, i);
+                if (near & ON<2>) in_y = stretched<2>(g, in_y, k, j, i);
+                const Axis& axis = g.axes[1];
                 float* points[] = {&in_x.x, &in_x.y, &in_x.z, &in_x.w};
-#pragma unroll
-                for (int t = 0; t < 4; ++t) {
-                    if (!g.axes[1].layered(i + t)) continue;
-                    float& zeta = g.axes[1].zeta[g.memory<1>(k, j, i + t)];
-                    zeta = fmaf(g.axes[1].b[i + t], zeta, g.axes[1].a[i + t] * *points[t]);
+                along_row.each(k * rows + j, [&](int t, u32 at) {
+                    const float zeta = fmaf(axis.b[i + t], axis.zeta[at], axis.a[i + t] * *points[t]);
+                    axis.zeta[at] = zeta;
                     *points[t] += zeta;
-                }
+                });
             }
             const float4 out = plus(plus(in_x, in_z), in_y), centre = ahead[0];
             const float4 newer = fused(loaded[STIFF], out, minus(plus(centre, centre), loaded[OLD]));
@@ -255,8 +260,10 @@ __device__ inline void sweep(SWEPT) {
     if (threadIdx.x == 0 && threadIdx.y == 0) g = grid_of(table, ab, pml, w_z, w_x, w_y);
     __syncthreads();
     const int begin = RADIUS + blockIdx.z * chunk, end = min(begin + chunk, g.planes - RADIUS);
-    if (reached<OUTER>(g, begin, end)) return march<BACK, true>(g, p, old, stiff, rho, mirrored, begin, end);
-    march<BACK, false>(g, p, old, stiff, rho, mirrored, begin, end);
+    if (begin >= end) return;
+    const u32 near = reached<OUTER>(g, begin, end);
+    if (near) return march<BACK, true>(g, p, old, stiff, rho, mirrored, begin, end, near);
+    march<BACK, false>(g, p, old, stiff, rho, mirrored, begin, end, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) advance(SWEPT) {

@@ -63,7 +63,7 @@ class AcousticModel(FluidModel):
         # NaN fails the first comparison, an infinity the second.
         if not (self.slowest > 0 and largest < float("inf")):
             raise WaveError("velocities must be finite and above 0 everywhere")
-        _check_max_vel(self.max_vel, largest)
+        check_max_vel(self.max_vel, largest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class DensityModel(FluidModel):
                 raise WaveError(f"{name} must be finite and above 0 everywhere")
         if isinstance(self.velocity, np.ndarray) != isinstance(self.density, np.ndarray):
             raise WaveError("velocity and density are not in the same memory: give both as NumPy's or both on the GPU")
-        _check_max_vel(self.max_vel, self.extremes[1])
+        check_max_vel(self.max_vel, self.extremes[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,7 +139,7 @@ class VTIModel:
                 f"epsilon is up to {lacking:.3g} below delta, where waves would grow without end: "
                 "give numpy.maximum(epsilon, delta) in its place, or a smaller delta"
             )
-        _check_max_vel(self.max_vel, self._fastest)
+        check_max_vel(self.max_vel, self._fastest)
 
     @cached_property
     def arrays(self) -> tuple[Any, Any, Any]:
@@ -216,7 +216,7 @@ class ElasticModel:
             if not ((low > 0 or (name == "vs" and low == 0)) and high < float("inf")):
                 raise WaveError(f"{name} must be finite and {least} everywhere")
         vp, vs, _ = self.arrays
-        _check_max_vel(self.max_vel, float(vp.max()))
+        check_max_vel(self.max_vel, float(vp.max()))
         # What is pressed together must push back: the bulk modulus of as many dimensions is above 0.
         ratio = float((vs / vp).max())
         if ratio >= (most := (2 - 2 / self.grid.ndim) ** -0.5):
@@ -244,7 +244,7 @@ class ElasticModel:
         return velocity_of_layers(self.vp) if self.max_vel is None else float(self.max_vel)
 
 
-def _check_max_vel(max_vel: float | None, largest: float) -> None:
+def check_max_vel(max_vel: float | None, largest: float) -> None:
     """Refuse a largest velocity that is exceeded."""
     if max_vel is not None and not largest <= max_vel < float("inf"):
         raise WaveError(

@@ -19,6 +19,7 @@ from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import beside, on_host
 from forebay.wave.earth.tilted import ANGLES
 from forebay.wave.inversion.light import balance
+from forebay.wave.visco.solid import speeds
 
 FIRST = 0.02
 """By which part of the values the first step may change them at most."""
@@ -26,6 +27,12 @@ DENSITIES = ("rho", "density")
 """Names of arrays that make no wave too short for a grid."""
 ANISOTROPIES = ("epsilon", "delta")
 """Names of arrays that are ratios of any sign, 0 where there is nothing to tell."""
+LOSSES = ("attenuation",)
+"""Names of arrays that are ratios from 0 to below 1, 0 where nothing is lost."""
+RATIOS = (*ANISOTROPIES, *LOSSES)
+SETTINGS = ("frequency",)
+"""Names of numbers that waves follow from beside arrays, grid and largest velocity."""
+
 Arrays = dict[str, NDArray[np.float64]]
 
 
@@ -44,11 +51,11 @@ class Unknowns:
         self._start = arrays_of(model)
         free = np.ones(model.grid.shape, bool) if fixed is None else ~fixed
         self._free = {  # a fluid stays one
-            name: free & ((values > 0) | (name in ANISOTROPIES)) for name, values in self._start.items()
+            name: free & ((values > 0) | (name in RATIOS)) for name, values in self._start.items()
         }
         weight = np.ones(model.grid.shape) if light is None else balance(light)
-        self._sizes = {
-            name: 1.0 if name in ANISOTROPIES else float(values.max()) or 1.0 for name, values in self._start.items()
+        self._sizes = {  # a part of the velocity changes phases about as much as so many ratios do, or amplitudes
+            name: 1.0 if name in RATIOS else float(values.max()) or 1.0 for name, values in self._start.items()
         }
         self._weights = {name: weight * size for name, size in self._sizes.items()}
         self._factor = 1.0
@@ -141,7 +148,12 @@ def names_of(model: Any) -> list[str]:
 
 def told_by(model: Any) -> list[str]:
     """Return the names of all arrays that a model, or one of its kind, may be told by."""
-    return [each.name for each in fields(model) if each.name not in ("grid", "max_vel")]
+    return [each.name for each in fields(model) if each.name not in ("grid", "max_vel", *SETTINGS)]
+
+
+def settings_of(model: Any) -> dict[str, Any]:
+    """Return the numbers that waves follow from beside a model's arrays, grid and largest velocity, by name."""
+    return {each.name: getattr(model, each.name) for each in fields(model) if each.name in SETTINGS}
 
 
 def angles_of(model: Any) -> dict[str, NDArray[Any]]:
@@ -163,13 +175,16 @@ def with_arrays(model: Any, values: Mapping[str, NDArray[np.float64]]) -> Any:
 def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float, float]]:
     """Return bounds for each array of a model: as given, or from half its smallest value to 1.5 times its largest.
 
-    Unless given, those of anisotropies are their smallest and largest value. Velocities below the `slowest` make waves
-    that are too short for the grid.
+    Unless given, those of ratios are their smallest and largest value. Where waves are slower than the `slowest`, they
+    are too short for the grid.
     """
     arrays = arrays_of(model)
+    given = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {next(iter(arrays)): bounds}
+    for name in arrays.keys() & LOSSES:  # where the slowest waves are slower than the velocity
+        slowest /= float(speeds(given[name][1] if name in given else arrays[name].max())[0])
     found = {}
     for name, values in arrays.items():
-        if name in ANISOTROPIES:
+        if name in RATIOS:
             found[name] = float(values.min()), float(values.max())
             continue
         moves = values[values > 0]
@@ -177,18 +192,19 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
         if name not in DENSITIES:
             least = max(least, slowest)
         found[name] = min(least, float(moves.min(initial=np.inf))), 1.5 * float(values.max())
-    given = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {next(iter(arrays)): bounds}
     for name, pair in given.items():
         if name not in arrays:
             raise WaveError(f"bounds of {name!r}: this model has {', '.join(map(repr, arrays))}")
         least, most = map(float, pair)
-        moves = arrays[name][(arrays[name] > 0) | (name in ANISOTROPIES)]
+        moves = arrays[name][(arrays[name] > 0) | (name in RATIOS)]
         if not least <= moves.min(initial=least) <= moves.max(initial=least) <= most < float("inf"):
             raise WaveError(
                 f"bounds of {name} from {least:.6g} to {most:.6g}, where the model has {moves.min():.6g} to "
                 f"{moves.max():.6g}: give bounds that hold the model from which the inversion begins"
             )
-        if name not in (*DENSITIES, *ANISOTROPIES) and 0 < least < slowest * (1 - 1e-9):
+        if name in LOSSES and not 0 <= least <= most < 1:
+            raise WaveError(f"bounds of {name} from {least:.6g} to {most:.6g}: give some from 0 to below 1")
+        if name not in (*DENSITIES, *RATIOS) and 0 < least < slowest * (1 - 1e-9):
             raise WaveError(
                 f"{name} of {least:.6g} m/s makes waves that are too short for a spacing of "
                 f"{max(model.grid.spacing):.6g} m: give bounds from {math.ceil(slowest)} m/s on, lower frequencies, or "
@@ -201,4 +217,6 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
 def fastest_of(limits: Mapping[str, tuple[float, float]]) -> float:
     """Return the velocity that no wave exceeds in models within bounds, whose first array is one."""
     most = next(iter(limits.values()))[1]
+    for name in limits.keys() & LOSSES:
+        most *= float(speeds(limits[name][1])[1])
     return most * math.sqrt(1 + 2 * max([0.0, *(limits[name][1] for name in ANISOTROPIES if name in limits)]))

@@ -18,6 +18,7 @@ from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_tools, too_much
 from forebay.wave.job.prepare import prepare
 from forebay.wave.job.progress import ProgressBars
+from forebay.wave.job.shots.first import FIRST
 from forebay.wave.job.shots.here import shots_here
 from forebay.wave.job.shots.waking import woken
 from forebay.wave.job.workspace import Workspace
@@ -60,7 +61,7 @@ def begun(
             gpus = client.gpus()
         apart = job.command == "rtm" and not job.run.workers and not job.run.scheduler  # no other process takes shots
         with console.status("preparing the model"), woken(job, gpus) as awake:
-            beside = opened.enter_context(closing(Workers(2, "forebay-first", awake))) if apart else None
+            beside = opened.enter_context(closing(Workers(1 + FIRST, "forebay-first", awake))) if apart else None
             prepared = prepare(job, gpus, damage.append, ended, beside)
             opened.callback(prepared.settled)  # whatever else is done
             workspace = opened.enter_context(prepared.running())

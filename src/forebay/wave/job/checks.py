@@ -21,10 +21,11 @@ from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
 from forebay.wave.files.segy.dialect import SEGY
 from forebay.wave.files.segy.writing import check_volume
 from forebay.wave.imaging import imaging_interval
-from forebay.wave.job.inputs import Acquisition, Fields, SentWavelet, acquisition_of, media_of, medium_of, wavelet_of
+from forebay.wave.job.inputs import Acquisition, Fields, acquisition_of, media_of, medium_of
 from forebay.wave.job.inversion.start import at_most, check_inversion, stage_frequencies, start_of
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import check_memory, check_tools, device_of
+from forebay.wave.job.wavelets import SentWavelet, wavelet_of
 from forebay.wave.job.workspace.input_files import files_of
 from forebay.wave.physics import Physics, physics_of
 from forebay.wave.survey.geometry import Geometry, part_of, windows

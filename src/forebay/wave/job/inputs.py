@@ -1,6 +1,5 @@
-"""What a job names, read or made: the media of its waves, where and how they were recorded, and the wavelet."""
+"""What a job names, read or made: the media of its waves, and where and how they were recorded."""
 
-import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,8 +23,7 @@ from forebay.wave.files.segy.volumes import read_line
 from forebay.wave.job.job import Job
 from forebay.wave.survey.geometry import Geometry, geometry_of, spread
 from forebay.wave.survey.line import Line
-from forebay.wave.survey.resample import Resampler
-from forebay.wave.survey.wavelet import ricker
+from forebay.wave.visco.model import ViscoModel
 
 Fields = dict[str, NDArray[Any]]
 
@@ -37,22 +35,19 @@ MOST_SAMPLES = 10**8
 """of a trace"""
 ROUNDED = 0.1
 """metres by which headers may have rounded a position out of the model"""
-CUT_OFF = 0.02
-"""Of a Ricker wavelet's largest value: what it may still have where the data end."""
-CUT_OFF_IN_FILE = 0.1
-"""The same of one that was recorded, whose end is not that quiet."""
-EARLIEST = 10
-"""times the length of the data that a wavelet may begin before them"""
-OTHERS = ("vs", "density", "epsilon", "delta", *ANGLES)
+OTHERS = ("vs", "density", "epsilon", "delta", *ANGLES, "q")
 """Fields beside the velocity that `physics` may name files of."""
 MODELS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "acoustic": (AcousticModel, ("velocity",)),
     "density": (DensityModel, ("velocity", "density")),
     "vti": (VTIModel, ("velocity", "epsilon", "delta")),
     "tti": (TTIModel, ("velocity", "epsilon", "delta")),
+    "visco": (ViscoModel, ("velocity", "attenuation")),
     "elastic": (ElasticModel, ("velocity", "vs", "density")),
 }
 """The model of each kind of waves, and the fields that it is made of, beside the angles of an axis."""
+FIELDS = tuple(dict.fromkeys([*(name for _, names in MODELS.values() for name in names), *ANGLES]))
+"""All of these fields, and the angles."""
 
 
 @dataclass(frozen=True)
@@ -87,16 +82,6 @@ def _words(headers: Any) -> dict[str, HeaderWord]:
     return {name: HeaderWord(byte, kind or WORDS[name].type) for name, (byte, kind) in (headers or {}).items()}
 
 
-@dataclass(frozen=True)
-class SentWavelet:
-    """What the sources send, at the sampling of the data and as long as they are."""
-
-    values: NDArray[np.float64]
-    """one value per sample, or a column of them for each shot"""
-    lead: int
-    """how many of them come before the time zero of the data"""
-
-
 def media_of(job: Job, device: Any = None) -> tuple[Grid, dict[str, Fields]]:
     """Read or make what waves travel through: the grid, the "model" to migrate and, to model shots, the "true" one.
 
@@ -112,7 +97,7 @@ def media_of(job: Job, device: Any = None) -> tuple[Grid, dict[str, Fields]]:
     else:
         assert table.velocity is not None
         volume = read_field(table.velocity, model_dialect(job))
-        velocity = np.ascontiguousarray(_real(volume.values, "model.velocity", table.velocity), np.float32)
+        velocity = np.ascontiguousarray(real_values(volume.values, "model.velocity", table.velocity), np.float32)
         velocity = _in_metres(job, table.velocity, velocity)
         spacing = table.spacing or volume.spacing
         if spacing is None or None in spacing:
@@ -129,7 +114,7 @@ def media_of(job: Job, device: Any = None) -> tuple[Grid, dict[str, Fields]]:
     grid = Grid(velocity.shape, spacing, origin, free_surface=job.physics.free_surface, **layers)
     files = {"true": table.true, **{name: getattr(job.physics, name) for name in OTHERS}}
     read = {name: _like(job, velocity, path, name) for name, path in files.items() if path is not None}
-    others = {name: values for name, values in read.items() if name != "true"}
+    others = {"attenuation" if name == "q" else name: values for name, values in read.items() if name != "true"}
     media = {"model": completed(job, {"velocity": velocity, **others})}
     if job.data.file is None:
         media["true"] = completed(job, {"velocity": read.get("true", velocity), **others})
@@ -176,7 +161,7 @@ def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any)
     return smoothed
 
 
-def _real(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
+def real_values(values: NDArray[Any], key: str, path: Path) -> NDArray[Any]:
     """Refuse values that are no finite numbers."""
     if values.dtype.kind not in "fiu":
         raise WaveError(f"{key}: expected real numbers; {path} has {values.dtype}")
@@ -192,8 +177,15 @@ def _in_metres(job: Job, path: Path, velocity: NDArray[Any]) -> NDArray[Any]:
 
 
 def _like(job: Job, velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
-    """Read a field that must have the shape of the velocity."""
-    values = np.ascontiguousarray(_real(read_field(path, model_dialect(job)).values, name, path), np.float32)
+    """Read a field that must have the shape of the velocity; of quality factors, what waves lose."""
+    read = read_field(path, model_dialect(job)).values
+    if name == "q" and read.dtype.kind in "fiu":
+        if not read.min() > 1:
+            raise WaveError(
+                f"q: expected quality factors above 1, infinite where nothing is lost; {path} has {read.min()}"
+            )
+        read = 1 / read
+    values = np.ascontiguousarray(real_values(read, name, path), np.float32)
     if name in ("true", "vs"):
         values = _in_metres(job, path, values)
     if values.shape != velocity.shape:
@@ -269,80 +261,14 @@ def _section(job: Job, grid: Grid) -> Line | None:
     return read_line(path, model_dialect(job))
 
 
-def wavelet_of(job: Job, acquisition: Acquisition) -> SentWavelet:
-    """Make or read the wavelet; what it has before the time zero of the data comes first."""
-    table = job.wavelet
-    if table.frequency is not None:
-        half = 1.5 / table.frequency
-        middle = half if table.delay is None else table.delay
-        lead = _samples_in(max(0.0, half - middle), acquisition.dt)
-        made = ricker(table.frequency, acquisition.dt, lead + acquisition.samples, middle + lead * acquisition.dt)
-        length = acquisition.samples * acquisition.dt
-        if length < middle or abs(made[-1]) > CUT_OFF:
-            raise WaveError(
-                f"wavelet.frequency, wavelet.delay, data.dt: expected a wavelet that is over with the data, which are "
-                f"{length:.4g} s long; this one has its middle at {middle:.4g} s and lasts twice as long"
-            )
-        return SentWavelet(made, lead)
-    assert table.file is not None
-    read = np.asarray(_real(read_field(table.file).values, "wavelet.file", table.file), np.float64)
-    count = acquisition.geometry.count
-    if read.ndim != 1 and read.shape[:-1] != (count,):
-        raise WaveError(
-            f"wavelet.file: expected one value per sample, or a row of them for each of the {count} shots, not an "
-            f"array of shape {read.shape}"
-        )
-    return _wavelet_of_file(np.atleast_2d(read), table.dt or acquisition.dt, table.time_zero or (0.0,), acquisition)
-
-
-def _wavelet_of_file(
-    rows: NDArray[np.float64], dt: float, zeros: tuple[float, ...], acquisition: Acquisition
-) -> SentWavelet:
-    """Resample wavelets, one or a row for each shot, so that all have their time zero at that of the data."""
-    count, length = acquisition.geometry.count, rows.shape[1] * dt
-    if len(zeros) not in (1, count):
-        raise WaveError(f"wavelet.time_zero: expected a number, or one for each of the {count} shots, not {len(zeros)}")
-    most = min(length, EARLIEST * acquisition.samples * acquisition.dt)
-    if length < acquisition.dt:
-        raise WaveError(
-            f"wavelet.file, wavelet.dt: expected a wavelet as long as a sample of the data, {acquisition.dt:.6g} s, or "
-            f"longer, not {length:.6g} s"
-        )
-    if max(zeros) >= most:
-        what = "the wavelet's" if most == length else f"{EARLIEST} times the data's length,"
-        raise WaveError(f"wavelet.time_zero: expected less than {what} {most:.6g} s, not {max(zeros):.6g}")
-    lead = _samples_in(max(zeros), acquisition.dt)
-    many = max(len(rows), len(zeros))
-    columns = [
-        Resampler(rows.shape[1], dt, lead + acquisition.samples, acquisition.dt, start=zero - lead * acquisition.dt)(
-            row[:, None]
-        )
-        for row, zero in zip(np.broadcast_to(rows, (many, rows.shape[1])), np.broadcast_to(zeros, many), strict=True)
-    ]
-    values = np.concatenate(columns, axis=1)
-    largest, last = np.abs(values).max(axis=0), np.abs(values[-1])
-    if (largest == 0).any():
-        raise WaveError(f"wavelet.file: expected a wavelet that sends something; {_whose(largest == 0)} is zero")
-    if (cut := last > CUT_OFF_IN_FILE * largest).any():
-        share = last[np.argmax(cut)] / largest[np.argmax(cut)]
-        raise WaveError(
-            f"wavelet.file: expected a wavelet that is over with the data; {_whose(cut)} still has {share:.1%} of its "
-            "largest value there: fade it out"
-        )
-    return SentWavelet(values[:, 0] if many == 1 else values, lead)
-
-
-def _whose(wrong: NDArray[Any]) -> str:
-    return "this one" if len(wrong) == 1 else f"that of shot {np.argmax(wrong)}"
-
-
-def _samples_in(seconds: float, dt: float) -> int:
-    """Return how many samples there are in a time that begins or ends with one."""
-    return math.ceil(seconds / dt - 1e-6)
-
-
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
     """Bind fields, as `media_of` gives them, to the physics of a job; `put` brings them to where waves are computed."""
     model, names = MODELS[job.physics.kind]
     angles = {name: put(fields[name]) for name in ANGLES if name in fields}
-    return model(*(put(fields[name]) for name in names), grid, **angles)
+    return model(*(put(fields[name]) for name in names), grid, **angles, **beside_arrays(job))
+
+
+def beside_arrays(job: Job) -> dict[str, float]:
+    """Return what the model of a job has beside its arrays, by name."""
+    frequency = job.physics.q_frequency
+    return {} if frequency is None else {"frequency": frequency}

@@ -22,6 +22,8 @@ NEEDS = {"zarr": ("zarr", "wave")}
 """The library of a format, and the extra that brings it."""
 FULL = 12_000_000
 """Points that fill a GPU: with a quarter of these, an H200 is as fast as it gets within a tenth."""
+TOGETHER = {"acoustic": 1, "visco": 2}
+"""Kinds of waves whose shots may advance together, in two dimensions, and the most fields of a record of theirs."""
 FIELDS = 12
 """Arrays of the fields' size that a shot works with, beside what it keeps."""
 BYTES = 4
@@ -131,13 +133,13 @@ def batch_of(job: Job, device: str, grid: Grid, steps: int, every: int) -> int:
     """
     memory, kind = job.memory, job.physics.kind
     lossy = memory.codec is not None or memory.image_error is not None
-    if device == "cpu" or grid.ndim != 2 or kind != "acoustic" or lossy or memory.checkpoint:
+    if device == "cpu" or grid.ndim != 2 or kind not in TOGETHER or lossy or memory.checkpoint:
         return 1
     budget = budget_of(job, device, None)
     free = device_capacity()
     kept = sum(budget[tier] for tier in budget.tiers) if budget is not None else free.free // 2 if free else 0
     points = math.prod(grid.fields(job.physics.order // 2))
-    history = BYTES * points * (-(-steps // every) + FIELDS)
+    history = BYTES * points * (TOGETHER[kind] * -(-steps // every) + FIELDS)
     return max(1, min(-(-FULL // points), kept // history))
 
 

@@ -53,7 +53,7 @@ def prepare(
 
     Of a new job, a thread may bring to the disk what was written, while its first shots are computed: none is taken
     before. A machine that fails meanwhile leaves nothing that is not made again: every file is sealed. Another one may
-    model the data of the first shot while all is written, see `begin_first`.
+    model the data of the first shots while all is written, see `begin_first`.
 
     Parameters
     ----------

@@ -194,23 +194,19 @@ class WaveletTable(Table):
         return self
 
 
-KEYS = {"density": ("density",), "vti": ("epsilon", "delta"), "tti": ("epsilon", "delta", "tilt", "azimuth"),
-        "elastic": ("vs", "density", "sends", "hears")}  # fmt: skip
+KEYS = {
+    "density": ("density",),
+    "vti": ("epsilon", "delta"),
+    "tti": ("epsilon", "delta", "tilt", "azimuth"),
+    "visco": ("q", "q_frequency"),
+    "elastic": ("vs", "density", "sends", "hears"),
+}
 """What kinds of waves may be told beside what all may be."""
 
 
-class PhysicsTable(Table):
-    """How waves are computed."""
+class MediumTable(Table):
+    """What a medium is beside its velocity."""
 
-    kind: Literal["acoustic", "density", "vti", "tti", "elastic"] = "acoustic"
-    order: Annotated[int, AfterValidator(_even)] = 8
-    absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
-    """points of each absorbing layer; unless told 20"""
-    free_surface: bool = False
-    sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
-    hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"
-    dt: Positive | None = None
-    """seconds of a step; unless told, a whole part of the data's that is stable and fine enough"""
     vs: Path | None = None
     """elastic: metres per second; unless told, the velocity over the square root of 3"""
     density: Path | None = None
@@ -221,11 +217,29 @@ class PhysicsTable(Table):
     tilt: Path | None = None
     """tti: of the symmetry axis from depth, in radians, as `azimuth`, which belongs to three dimensions"""
     azimuth: Path | None = None
+    q: Path | None = None
+    """visco: of quality factors, infinite where waves lose nothing"""
+    q_frequency: Positive | None = None
+    """visco: the frequency in Hz at which they hold, and the velocity does"""
+
+
+class PhysicsTable(MediumTable):
+    """How waves are computed."""
+
+    kind: Literal["acoustic", "density", "vti", "tti", "visco", "elastic"] = "acoustic"
+    order: Annotated[int, AfterValidator(_even)] = 8
+    absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
+    """points of each absorbing layer; unless told 20"""
+    free_surface: bool = False
+    sends: Literal["explosion", "force z", "force y", "force x"] = "explosion"
+    hears: Literal["pressure", "velocity z", "velocity y", "velocity x"] = "pressure"
+    dt: Positive | None = None
+    """seconds of a step; unless told, a whole part of the data's that is stable and fine enough"""
 
     @model_validator(mode="after")
     def _check_keys(self) -> "PhysicsTable":
         usual = {"sends": "explosion", "hears": "pressure"}
-        told = self._set("vs", "density", "epsilon", "delta", "tilt", "azimuth")
+        told = self._set("vs", "density", "epsilon", "delta", "tilt", "azimuth", "q", "q_frequency")
         told += [key for key in usual if getattr(self, key) != usual[key]]
         for key in told:
             known = [kind for kind, keys in KEYS.items() if key in keys]
@@ -234,6 +248,8 @@ class PhysicsTable(Table):
         needed = {"vti": ("epsilon", "delta"), "tti": ("epsilon", "delta", "tilt")}.get(self.kind, ())
         if any(getattr(self, key) is None for key in needed):
             raise ValueError(f"the files {', '.join(needed[:-1])} and {needed[-1]} beside kind = {self.kind!r}")
+        if self.kind == "visco" and (self.q is None or self.q_frequency is None):
+            raise ValueError("the file q, and q_frequency in Hz, beside kind = 'visco'")
         return self
 
 

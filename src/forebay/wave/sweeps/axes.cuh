@@ -32,15 +32,16 @@ struct Grid {
     template <int AXIS> __device__ i64 stride() const {
         return AXIS == 0 ? static_cast<i64>(rows) * pitch : AXIS == 1 ? 1 : pitch;
     }
-    __device__ i64 cell(int k, int j, int i) const { return (static_cast<i64>(k) * rows + j) * pitch + i; }
+    // Places are counted in 32 bits: fields have less than 2^32 points, and memories of an axis no more than fields.
+    __device__ u32 cell(int k, int j, int i) const { return (static_cast<u32>(k) * rows + j) * pitch + i; }
     // Give where an axis remembers a point that is in a layer.
-    template <int AXIS> __device__ i64 memory(int k, int j, int i) const {
+    template <int AXIS> __device__ u32 memory(int k, int j, int i) const {
         const Axis& own = axes[AXIS];
         const int place = AXIS == 0 ? k : AXIS == 1 ? i : j;
         const int at = place < own.low ? place - own.first : place - own.high + own.low - own.first;
         if (AXIS == 0) return cell(at, j, i);
-        if (AXIS == 1) return (static_cast<i64>(k) * rows + j) * own.count() + at;
-        return (static_cast<i64>(k) * own.count() + at) * pitch + i;
+        if (AXIS == 1) return (static_cast<u32>(k) * rows + j) * own.count() + at;
+        return (static_cast<u32>(k) * own.count() + at) * pitch + i;
     }
 };
 

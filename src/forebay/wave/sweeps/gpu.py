@@ -18,9 +18,11 @@ from forebay.wave.kernels.device import Launch
 from forebay.wave.kernels.rows import WORD
 from forebay.wave.kernels.variant import Variant
 
-SHORTEST, LOST = 24, 8
-"""The fewest planes that thread blocks march through, and how many take as long as a march takes to begin."""
+WAVES, SHORTEST = 12, 24
+"""Thread blocks for each that there is room for, since those with layers take longer, and the fewest planes of one."""
 LANES, WORD_BYTES = 32, 16
+ROWS_OF_BLOCK = (16, 12, 8, 4)
+"""Of a thread block in three dimensions: the first that shared memory has room for, since rows around are read too."""
 
 
 class SweepGpuKernels(GpuKernels, ABC):
@@ -38,10 +40,12 @@ class SweepGpuKernels(GpuKernels, ABC):
     def __init__(
         self, grid: Grid, radius: int, dtype: np.dtype[Any], device: Any = None, variant: Variant | None = None
     ) -> None:
-        volume = Variant(block=(LANES, 16), blocks=1, ahead=2)
-        chosen = variant or (volume if grid.ndim == 3 else Variant(block=(THREADS, 1)))
-        super().__init__(grid, radius, dtype, None, device, chosen)
+        super().__init__(grid, radius, dtype, None, device, variant or Variant(block=(THREADS, 1)))
         self._prepared: dict[str, Launch] = {}
+        for rows in ROWS_OF_BLOCK if variant is None and grid.ndim == 3 else ():
+            self.variant = Variant(block=(LANES, rows), blocks=1, ahead=2)
+            if WORD_BYTES * self._shared() <= self.device.shared:
+                break
 
     def run_forward(
         self, propagator: Any, state: Any, senders: Any, sent: Any, steps: Sequence[int], hears: Any
@@ -119,13 +123,9 @@ class SweepGpuKernels(GpuKernels, ABC):
         return Launch(self.device, kernel, (*tiles, parts), self.variant.block, arguments, shared)
 
     def _parts(self, tiles: int) -> int:
-        """Choose in how many parts thread blocks march: those of a wave end together."""
+        """Choose in how many parts thread blocks march through the planes."""
         planes = self._planes - 2 * self.radius
-
-        def seconds(parts: int) -> int:
-            return -(-tiles * parts // self._slots) * (-(-planes // parts) + LOST)
-
-        return self.variant.chunks or min(range(1, max(1, planes // SHORTEST) + 1), key=seconds)
+        return self.variant.chunks or max(1, min(-(-WAVES * self._slots // tiles), planes // SHORTEST))
 
     def _grid_of(self, layers: Layers, weights: Sequence[float], count: int = 2) -> tuple[dict[str, Any], int]:
         """Describe fields and layers, which have `count` memories of an axis; tell the most values of one of them."""

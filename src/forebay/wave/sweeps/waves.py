@@ -87,6 +87,5 @@ class SweepWaves(PressureWaves):
         """Take the adjoint's state back through steps; make an image of the last one."""
         state = dict(self.kernels.run_back(self, state, self.returning(senders), sent, steps))
         if image is not None:
-            newest = self.kernels.crop(state["p"])
-            self.kernels.correlate(image.image, image.illumination, image.record, newest, image.factor)
+            self.kernels.correlate(image.image, image.illumination, image.record, state["p"], image.factor)
         return state

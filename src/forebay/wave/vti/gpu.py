@@ -34,4 +34,4 @@ class VTIGpuKernels(SweepGpuKernels):
 
     def _shared(self) -> int:
         stages, rows = self.variant.ahead, self.variant.block[1]
-        return LANES * ((stages + 1) * (rows + 2 * self.radius) + 9 * stages * rows)
+        return LANES * ((stages + self.radius + 1) * (3 * rows + 2 * self.radius) + 4 * stages * rows)

@@ -1,8 +1,9 @@
 // VTI waves in three dimensions: a step of sweep.cu, by words of four points.
 //
 // A thread block has a row of words for each of its warps, of which the outer ones are read only, and marches along the
-// first axis. The vertical stresses around the current plane are in registers; the horizontal ones of it, with the rows
-// around, and all that is read at a point come into shared memory while what was read before is computed.
+// first axis. The vertical stresses around the current plane are in registers. They are made of a plane ahead, whose p, r
+// and share stay in shared memory until it is the current one, so that each is read once; p has the rows around, too. All
+// that is read comes there while what was read before is computed.
 //
 // What is defined from outside, ../sweeps/volume.cuh says.
 
@@ -10,10 +11,10 @@
 #include "../sweeps/volume.cuh"
 
 constexpr int OUTER = 1, HIGH = BLOCK_Y + 2 * RADIUS, TILE = HIGH * LANES;
-// A thread's own words: those of a plane ahead, of which the vertical stress is made, and those of the current one.
-constexpr int P_AHEAD = 0, R_AHEAD = THREADS, SHARE_AHEAD = 2 * THREADS, EXCESS_AHEAD = 3 * THREADS;
-constexpr int P_OLD = 4 * THREADS, R_OLD = 5 * THREADS, R = 6 * THREADS, HARD = 7 * THREADS, SHARE = 8 * THREADS;
-constexpr int OWN = 9 * THREADS;
+// Of each plane from the current one to the farthest that is copied: a tile of p, and a thread's own words.
+constexpr int DEPTH = RADIUS + 1 + STAGES, R = TILE, SHARE = TILE + THREADS, PLANE = TILE + 2 * THREADS;
+// A thread's own words that are asked for once: of a plane ahead, and of the current one.
+constexpr int EXCESS = 0, P_OLD = THREADS, R_OLD = 2 * THREADS, HARD = 3 * THREADS, OWN = 4 * THREADS;
 
 struct Waves {
     const float4 *__restrict__ p, *__restrict__ r, *__restrict__ hard, *__restrict__ share, *__restrict__ excess;
@@ -32,7 +33,7 @@ __device__ inline float4 layered(const Grid& g, float4 bend, int k, int j, int i
     if (BACK) {
         if (place - RADIUS >= axis.low && place + RADIUS < axis.high) return bend;
         float4 total = {};
-#pragma unroll 1
+#pragma unroll
         for (int n = -RADIUS; n <= RADIUS; ++n) {
             if (!axis.layered(place + n)) continue;
             const i64 at = memory(n);
@@ -51,29 +52,25 @@ __device__ inline float4 layered(const Grid& g, float4 bend, int k, int j, int i
     return plus(bend, later);
 }
 
-// Do so along rows, for the points that are the thread's own.
-__device__ inline float4 layered_along(const Grid& g, float4 bend, int k, int j, int i, bool own) {
-    const Axis& axis = g.axes[1];
-    if (!own) return bend;
-    const float bends[4] = {bend.x, bend.y, bend.z, bend.w};
-    return each([&](int t) {
-        if (!axis.layered(i + t)) return bends[t];
-        const i64 at = g.memory<1>(k, j, i + t);
-        const float ahead = axis.layered(i + t + 1) ? axis.psi[g.memory<1>(k, j, i + t + 1)] : 0;
-        const float value = bends[t] + (ahead - axis.psi[at]);
+// Do so along rows, whose `row` has a number.
+__device__ inline float4 layered_along(const Axis& axis, const Along& layers, u32 row, float4 bend, int i) {
+    float bends[4] = {bend.x, bend.y, bend.z, bend.w}, psi[5] = {};
+    layers.each<5>(row, [&](int t, u32 at) { psi[t] = axis.psi[at]; });
+    layers.each(row, [&](int t, u32 at) {
+        const float value = bends[t] + (psi[t + 1] - psi[t]);
         const float zeta = fmaf(axis.b[i + t], axis.zeta[at], axis.a[i + t] * value);
         axis.zeta[at] = zeta;
-        return value + zeta;
+        bends[t] = value + zeta;
     });
+    return make_float4(bends[0], bends[1], bends[2], bends[3]);
 }
 
 // Give what the layers along rows change on the way back, of what the threads of a row have of them.
-__device__ inline float4 returned_along(const Grid& g, int k, int j, int i, bool live) {
-    const Axis& axis = g.axes[1];
+__device__ inline float4 returned_along(const Axis& axis, const Along& layers, u32 row, int i) {
     const auto kept = [&](const float* factors, const float* memory) {
-        return each([&](int t) {
-            return live && axis.layered(i + t) ? factors[i + t] * memory[g.memory<1>(k, j, i + t)] : 0;
-        });
+        float found[4] = {};
+        layers.each(row, [&](int t, u32 at) { found[t] = factors[i + t] * memory[at]; });
+        return make_float4(found[0], found[1], found[2], found[3]);
     };
     float zeta[12], psi[12];
     tell(kept(axis.a, axis.zeta), zeta);
@@ -104,7 +101,7 @@ __device__ inline void add_neighbours(const float4* at, const float (&row)[12], 
 // with their sign changed.
 template <bool BACK, bool LAYERED>
 __device__ inline void march(const Grid& g, const Waves& wave, float4* __restrict__ p_old, float4* __restrict__ r_old,
-                             int mirrored, int begin, int end) {
+                             int mirrored, int begin, int end, u32 layers) {
 #ifdef __CUDA_ARCH__
     extern __shared__ float4 shared[];
 #else
@@ -116,32 +113,38 @@ __device__ inline void march(const Grid& g, const Waves& wave, float4* __restric
     const bool in_rows = word >= 0 && word < words, live = in_rows && j < rows - RADIUS;
     const bool own = live && lane >= OUTER && lane < LANES - OUTER && kept > 0;
     const float w_z = g.axes[0].w, w_x = g.axes[1].w, w_y = g.axes[2].w;
-    const bool along = LAYERED && g.axes[1].reached(i - 4 * (lane + 1), i + 4 * (LANES - lane + 1));
+    const u32 near = LAYERED ? layers : 0;
+    Along along_row = {};
+    if (near & ON<1> && (BACK ? live : own)) along_row = Along::of(g.axes[1], i);
 
-    float4 *const tiles = shared, *const mine = tiles + (STAGES + 1) * TILE + t_y * LANES + lane;
+    float4 *const mine = shared + t_y * LANES + lane, *const once = mine + DEPTH * PLANE;
     const i64 column = static_cast<i64>(j) * words + word;
-    const auto copy_tile = [&](int k, int slot) {
-        if (!in_rows) return;
-#pragma unroll
-        for (int n = t_y; n < HIGH; n += BLOCK_Y) {
-            const int row = j_0 - RADIUS + n;
-            const float4* from = wave.p + static_cast<i64>(k) * plane + row * words + word;
-            if (row < rows) copy_ahead(tiles + slot * TILE + n * LANES + lane, from);
-        }
-    };
-    const auto copy_own = [&](int k, int slot) {
+    // What is out of the fields is read at their edge, and asked for by nobody.
+    const int near_word = max(0, min(word, words - 1));
+    const Slot tile_at(shared + lane), mine_at(mine), once_at(once);
+    const auto copy_plane = [&](int k, int slot) {
+        const u32 from = k * plane + near_word;
+        const Slot tile = tile_at + slot * PLANE, to = mine_at + slot * PLANE;
+        each_row<HIGH>([&](int n) {
+            copy_ahead(tile + n * LANES, wave.p + (from + min(j_0 - RADIUS + n, rows - 1) * words));
+        });
         if (!own) return;
-        float4* to = mine + slot * OWN;
-        const i64 from = static_cast<i64>(k) * plane + column, ahead = from + static_cast<i64>(RADIUS) * plane;
-        copy_ahead(to + P_AHEAD, wave.p + ahead), copy_ahead(to + R_AHEAD, wave.r + ahead);
-        copy_ahead(to + SHARE_AHEAD, wave.share + ahead), copy_ahead(to + EXCESS_AHEAD, wave.excess + ahead);
-        copy_ahead(to + P_OLD, p_old + from), copy_ahead(to + R_OLD, r_old + from);
-        copy_ahead(to + R, wave.r + from), copy_ahead(to + HARD, wave.hard + from);
-        copy_ahead(to + SHARE, wave.share + from);
+        const u32 here = static_cast<u32>(column) + k * plane;
+        copy_ahead(to + R, wave.r + here), copy_ahead(to + SHARE, wave.share + here);
     };
+    const auto copy_once = [&](int k, int slot) {
+        if (!own) return;
+        const Slot to = once_at + slot * OWN;
+        const u32 from = static_cast<u32>(column) + k * plane;
+        copy_ahead(to + EXCESS, wave.excess + (from + RADIUS * plane));
+        copy_ahead(to + P_OLD, p_old + from), copy_ahead(to + R_OLD, r_old + from);
+        copy_ahead(to + HARD, wave.hard + from);
+    };
+#pragma unroll
+    for (int n = 0; n < RADIUS; ++n) copy_plane(begin + n, n);
 #pragma unroll
     for (int n = 0; n < STAGES; ++n) {
-        if (begin + n < end) copy_tile(begin + n, n), copy_own(begin + n, n);
+        if (begin + n < end) copy_plane(begin + n + RADIUS, n + RADIUS), copy_once(begin + n, n);
         end_of_stage();
     }
     float4 q[QUEUE] = {};  // from k - RADIUS to k + RADIUS
@@ -157,36 +160,40 @@ __device__ inline void march(const Grid& g, const Waves& wave, float4* __restric
         }
     }
 
-    int now = 0, next = STAGES, own_slot = 0;
+    int now = 0, front = RADIUS, next = DEPTH - 1, slot = 0;  // in shared memory
     i64 here = static_cast<i64>(begin) * plane + column;
-#pragma unroll UNROLL
+#pragma unroll 1
     for (int k = begin; k < end; ++k, here += plane) {
         wait_for_stage<STAGES - 1>();
-        if (k + STAGES < end) copy_tile(k + STAGES, next);
-        const float4* loaded = mine + own_slot * OWN;
+        if (k + STAGES < end) copy_plane(k + STAGES + RADIUS, next);
+        const float4 *const loaded = once + slot * OWN, *const own_here = mine + now * PLANE;
+        const float4 *const own_ahead = mine + front * PLANE;
 #pragma unroll
         for (int n = 0; n < QUEUE - 1; ++n) q[n] = q[n + 1];
-        q[QUEUE - 1] = vertical(loaded[SHARE_AHEAD], loaded[P_AHEAD], loaded[EXCESS_AHEAD], loaded[R_AHEAD]);
-        const float4* at = tiles + now * TILE + (t_y + RADIUS) * LANES + lane;
+        q[QUEUE - 1] = vertical(own_ahead[SHARE], own_ahead[RADIUS * LANES], loaded[EXCESS], own_ahead[R]);
+        const float4* at = own_here + RADIUS * LANES;
         const float4 c = at[0], left = at[-1], right = at[1];
         const float row[12] = {left.x, left.y, left.z,  left.w,  c.x,     c.y,
                                c.z,    c.w,    right.x, right.y, right.z, right.w};
         float4 in_z = times(S.c[0], q[RADIUS]), in_x = times(S.c[0], c), in_y = in_x;
         add_neighbours<1>(at, row, q, in_z, in_y, in_x);
-        if (BACK && along) in_x = plus(in_x, returned_along(g, k, j, i, live));
-        if (!BACK && along) in_x = layered_along(g, in_x, k, j, i, own);
+        const u32 row_number = k * rows + j;
+        if (BACK && near & ON<1>) in_x = plus(in_x, returned_along(g.axes[1], along_row, row_number, i));
+        if (!BACK) in_x = layered_along(g.axes[1], along_row, row_number, in_x, i);
         if (own) {
-            if (LAYERED) in_z = layered<BACK, 0>(g, in_z, k, j, i), in_y = layered<BACK, 2>(g, in_y, k, j, i);
-            const float4 depth = times(w_z, in_z), beside = fused(w_y, in_y, times(w_x, in_x)), r = loaded[R];
-            const float4 both = fused(loaded[SHARE], depth, beside);
+            if (near & ON<0>) in_z = layered<BACK, 0>(g, in_z, k, j, i);
+            if (near & ON<2>) in_y = layered<BACK, 2>(g, in_y, k, j, i);
+            const float4 depth = times(w_z, in_z), beside = fused(w_y, in_y, times(w_x, in_x)), r = own_here[R];
+            const float4 both = fused(own_here[SHARE], depth, beside);
             put(p_old + here, fused(loaded[HARD], both, minus(plus(c, c), loaded[P_OLD])), kept);
             put(r_old + here, plus(minus(plus(r, r), loaded[R_OLD]), depth), kept);
         }
-        if (k + STAGES < end) copy_own(k + STAGES, own_slot);  // where this plane's words were
+        if (k + STAGES < end) copy_once(k + STAGES, slot);  // where this plane's words were
         end_of_stage();
-        now = now < STAGES ? now + 1 : 0;
-        next = next < STAGES ? next + 1 : 0;
-        own_slot = own_slot + 1 < STAGES ? own_slot + 1 : 0;
+        now = now + 1 < DEPTH ? now + 1 : 0;
+        front = front + 1 < DEPTH ? front + 1 : 0;
+        next = next + 1 < DEPTH ? next + 1 : 0;
+        slot = slot + 1 < STAGES ? slot + 1 : 0;
     }
 }
 
@@ -203,8 +210,10 @@ __device__ inline void sweep(SWEPT) {
     __syncthreads();
     const Waves wave = {p, r, hard, share, excess};
     const int begin = RADIUS + blockIdx.z * chunk, end = min(begin + chunk, g.planes - RADIUS);
-    if (reached<OUTER>(g, begin, end)) return march<BACK, true>(g, wave, p_old, r_old, mirrored, begin, end);
-    march<BACK, false>(g, wave, p_old, r_old, mirrored, begin, end);
+    if (begin >= end) return;
+    const u32 near = reached<OUTER>(g, begin, end);
+    if (near) return march<BACK, true>(g, wave, p_old, r_old, mirrored, begin, end, near);
+    march<BACK, false>(g, wave, p_old, r_old, mirrored, begin, end, 0);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) advance(SWEPT) {

@@ -11,7 +11,7 @@ from forebay.wave.files.npy import load_arrays
 from forebay.wave.files.seal import open_archive
 from forebay.wave.inversion.sources import low_pass
 from forebay.wave.inversion.unknowns import names_of, told_by
-from forebay.wave.job.inputs import MODELS
+from forebay.wave.job.inputs import MODELS, beside_arrays
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import putter
 from forebay.wave.job.work import muted, recorded, shot_of
@@ -98,7 +98,7 @@ def model_asked(workspace: Workspace, number: int, asked: PassRequest) -> Any:
     names = [name for name in told_by(kind) if name in asked.arrays]
     put, grid = putter(described.device), part_of(described.grid, box)
     arrays = {name: put(np.ascontiguousarray(asked.arrays[name][box])) for name in names}
-    return kind(**arrays, grid=grid, max_vel=asked.fastest)
+    return kind(**arrays, grid=grid, max_vel=asked.fastest, **beside_arrays(described.job))
 
 
 def inputs_asked(workspace: Workspace, number: int) -> PassInputs:

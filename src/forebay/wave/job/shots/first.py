@@ -1,4 +1,4 @@
-"""The first shot of a new job: a GPU models its data from memory, while the model is still written."""
+"""The first shots of a new job: a GPU models their data from memory, while the model is still written."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from forebay.wave.job.workspace import Workspace
 from forebay.wave.job.workspace.description import Description
 from forebay.wave.survey.geometry import Box, Geometry
 
-FIRST = 0
-"""The shot that makes the plan, which no other is modelled beside."""
+FIRST = 2
+"""Shots that are modelled before there is a plan, side by side: the host's part of one beside the GPU's of another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,17 +58,18 @@ def is_modelled_first(described: Description) -> bool:
     return alone and described.job.data.file is None and memory.image_error is None and not memory.checkpoint
 
 
-def begin_first(unwritten: Unwritten, thread: Workers) -> Mapping[int, ThreadTask[ShotInputs]]:
-    """Have a thread read the first shot of a job and model its data, where a GPU can; return it by its number.
+def begin_first(unwritten: Unwritten, threads: Workers) -> Mapping[int, ThreadTask[ShotInputs]]:
+    """Have threads read the first shots of a job and model their data, where a GPU can; return them by their numbers.
 
-    On the GPU that takes what the shot takes for it at any time, and before anything is kept in the budget.
+    On the GPU that takes what shots take for it at any time, and before anything is kept in the budget: who makes the
+    plan waits for it.
     """
     if not is_modelled_first(unwritten.described) or unwritten.shot_files():
         return {}
-    stream = stream_apart(unwritten.described.device, first=True)  # that of the shot itself, whose memory it takes
+    stream = stream_apart(unwritten.described.device, first=True)  # that of the shots themselves, whose memory it takes
 
-    def read() -> ShotInputs:
+    def read(shot: int) -> ShotInputs:
         with stream():
-            return inputs_of(unwritten, FIRST, models=True)
+            return inputs_of(unwritten, shot, models=True)
 
-    return {FIRST: thread.submit(read)}
+    return {shot: threads.submit(read, shot) for shot in range(min(FIRST, unwritten.geometry.count))}

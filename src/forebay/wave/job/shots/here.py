@@ -117,6 +117,9 @@ class _Shots:
             for coming in islice(self.waiting, AHEAD if room_for_two(self.workspace) else 0):
                 if coming.shot not in self.ahead:
                     self.ahead[coming.shot] = reader.submit(self._read, coming.shot)
+            if self.workspace.plan() is None:
+                for read in self.ahead.values():
+                    read.exception()  # which is over then: steps that a plan is made by are timed alone
             computed = self._compute(attempt)
             self.workspace.take_plan()  # which the next one needs, while this one is written
             self._settle()

@@ -11,7 +11,7 @@ from forebay.codec.auto import choices
 from forebay.version import __version__
 from forebay.wave.earth.grid import Grid
 from forebay.wave.files.seal import damaged, of_another_version, open_text, sealed_text
-from forebay.wave.job.inputs import OTHERS
+from forebay.wave.job.inputs import FIELDS
 from forebay.wave.job.job import COMMANDS, Job
 from forebay.wave.job.workspace.input_files import Mark, content_of, files_of, with_contents
 from forebay.wave.job.workspace.told import ToldJob
@@ -84,7 +84,7 @@ def read_description(path: Path) -> Description:
 
 def written() -> list[str]:
     """List what a job's directory has of its inputs."""
-    fields = [f"{medium}/{name}.npy" for medium in ("model", "true") for name in ("velocity", *OTHERS)]
+    fields = [f"{medium}/{name}.npy" for medium in ("model", "true") for name in FIELDS]
     return [*fields, "geometry.npz", "wavelet.npy"]
 
 
@@ -103,7 +103,8 @@ def frozen(job: Job) -> dict[str, Any]:
     parameters = job.model_dump(exclude=FREE)
     for table in [name for name in COMMANDS if parameters[name] is None]:
         del parameters[table]  # as if there were none
-    for name in [name for name in ("epsilon", "delta", "tilt", "azimuth") if parameters["physics"][name] is None]:
+    optional = ("epsilon", "delta", "tilt", "azimuth", "q", "q_frequency")
+    for name in [name for name in optional if parameters["physics"][name] is None]:
         del parameters["physics"][name]  # likewise
     parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     for path in job.memory.weights:

@@ -1,9 +1,8 @@
 """Timing a loop and its links on the first real steps, so that a plan can be made."""
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -12,16 +11,13 @@ from typing import Any
 import numpy as np
 
 from forebay.codec import Codec, quality
-from forebay.engine.executor import Executor
 from forebay.engine.layout import Layout
 from forebay.engine.loop import TimeLoop
 from forebay.errors import CodecError
-from forebay.machine.arrays.dispatch import array_library, region_of, stored_view
+from forebay.machine.arrays.dispatch import region_of, stored_view
 from forebay.machine.machine import ReversalMachine
 from forebay.machine.packing import Packing, in_a_row, snapshot_bytes
 from forebay.planner import CodecCost, Costs, HostCost, Link
-from forebay.planner.operations import Evict, Fetch, Operation, Store
-from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 from forebay.tier.disk import Disk
 from forebay.tier.kept import kept
 from forebay.tier.links import device_links, host_copy, slowdown
@@ -41,10 +37,6 @@ BELIEVED = 4.0
 """The ratio taken from the first steps at most, whose fields may still be empty; later ones will shrink less."""
 TIMES_AS_SMALL = 2.0
 """How many times as small as another codec's encodings one's may be taken to be, if both shrink by more than that."""
-KINDS = 16
-"""Operations of each kind that are timed in a row."""
-ELEMENTS = 16
-"""Elements of each array that they are timed with: next to nothing is computed or moved."""
 
 Clock = Callable[[Callable[[], Any]], float]
 
@@ -148,100 +140,6 @@ class Steps:
         return median(taken), median(asked)
 
 
-def nothing() -> None:
-    """Do nothing, as the step of a loop."""
-
-
-def host_costs(
-    make: Callable[[], ReversalMachine],
-    arrays: Sequence[Any],
-    tiers: Sequence[str],
-    step: Callable[[], None] = nothing,
-    asked: float = 0.0,
-) -> HostCost:
-    """Time the host's part of each kind of operation, as a reversal has it, with a few elements of each array.
-
-    `step` asks for a real step, which takes `asked` where many are asked for in a row. Between other things it takes
-    longer, and the difference counts with each call. Each kind is timed in a row. Mixed as they are in a reversal they
-    take longer, which one of those tells. By the clock of a machine that has not done anything yet such a reversal
-    takes longer still, by what a start and a turn take.
-    """
-    first = list(map(_few_elements, arrays))
-
-    def forward(state: Any, start: int, stop: int) -> Any:
-        step()
-        return state
-
-    still = TimeLoop(forward, first, steps=2 * KINDS, every=1, record=None)
-    numbers, rooms = range(KINDS), [KINDS * still.layout.nbytes for _ in tiers]
-    mixed = Revolve(2 * KINDS, KINDS // 4)
-
-    @contextmanager
-    def executing() -> Iterator[Executor]:
-        machine = make()
-        try:
-            callbacks = still.callbacks(True, None, lambda state, number: step(), machine.pause)
-            yield Executor(machine, still.layout, tiers, rooms, callbacks)
-        finally:
-            machine.close()
-
-    with executing() as executor:
-        state = executor.load(first)
-
-        def seconds(operations: Iterable[Operation]) -> float:
-            start = perf_counter()
-            executor.run(operations, state)
-            return perf_counter() - start
-
-        def each() -> dict[str, float]:
-            save: Sequence[Operation] = [Save(number) for number in numbers]
-            take: Sequence[Operation] = [action for number in numbers for action in (Restore(number), Drop(number))]
-            kinds: dict[str, Sequence[Operation]] = {
-                "call": [*(Forward(0, 1) for _ in numbers), *(Backward(0) for _ in numbers)],
-                "save": save,
-                "restore": [Restore(number) for number in numbers],
-                "take": take,
-            }
-            if len(tiers) > 1:
-                kinds["saved again"] = save
-                kinds["store"] = [Store(number, 1) for number in numbers]
-                kinds["drop"] = [Evict(number, 0) for number in numbers]
-                kinds["fetch"] = [Fetch(number, 1) for number in numbers]
-                kinds["arrived"] = take  # which waits for the fetches
-            return {kind: seconds(operations) / KINDS for kind, operations in kinds.items()}
-
-        rounds = [each() for _ in range(1 + REPEATS)][1:]  # the first finds nothing in caches
-        kind = {name: median(taken[name] for taken in rounds) for name in rounds[0]}
-        drop = kind.get("drop", 0.0)
-        cost = HostCost(
-            forward=asked,
-            backward=asked,
-            call=max(0.0, kind["call"] / 2 - asked),
-            save=kind["save"],
-            restore=kind["restore"],
-            take=max(0.0, kind["take"] - drop),
-            drop=drop,
-            move=(kind.get("store", 0.0) + kind.get("fetch", 0.0)) / 2,
-        )
-        alone = cost.seconds(mixed.steps, mixed.steps, mixed.saves)
-        warm = median(seconds(mixed) for _ in range(REPEATS))
-        slower = max(1.0, warm / alone)
-    started = []
-    for _ in range(REPEATS):
-        with executing() as executor:
-            machine, state = executor.machine, executor.load(first)
-            machine.leave()
-            machine.enter()
-            executor.run(mixed, state)
-            machine.finish()
-            started.append(machine.metrics.seconds)
-    scaled = {name: slower * value for name, value in asdict(cost).items() if name != "ahead"}
-    start = max(0.0, median(started) - warm)
-    # What callbacks ask for is slower too, which is no part of a step in a row of them.
-    further = (slower - 1) * asked
-    return HostCost(**scaled | {"forward": asked, "backward": asked, "call": scaled["call"] + further, "start": start})
-
-
 def measure_codec(
     machine: ReversalMachine, layout: Layout, tier: str, codec: Codec, arrays: list[Any], error: float | None
 ) -> CodecCost | None:
@@ -296,12 +194,6 @@ def believed(measured: Mapping[str, CodecCost]) -> dict[str, CodecCost]:
     least = min(large.values(), default=BELIEVED)
     later = {name: BELIEVED * min(ratio / least, TIMES_AS_SMALL) for name, ratio in large.items()}
     return {name: replace(cost, ratio=later.get(name, cost.ratio)) for name, cost in measured.items()}
-
-
-def _few_elements(array: Any) -> Any:
-    """Copy the first elements of an array along its last axis; all of it would be copied where it is not in C order."""
-    corner = array[(slice(1),) * (array.ndim - 1) + (slice(ELEMENTS),)] if array.ndim else array
-    return array_library(array).copy(corner.reshape(-1))
 
 
 def _keeps_error(before: Sequence[Any], after: Sequence[Any], error: float) -> bool:

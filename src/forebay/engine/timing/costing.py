@@ -16,16 +16,8 @@ from forebay.cuda.available import KEPT_FROM, KEPT_PIECE
 from forebay.engine.array_memory import ArrayMemory
 from forebay.engine.layout import arrays_of
 from forebay.engine.loop import TimeLoop
-from forebay.engine.measure import (
-    LIMITED,
-    REPEATS,
-    believed,
-    host_costs,
-    measure_codec,
-    measure_device,
-    measure_host,
-    nothing,
-)
+from forebay.engine.timing.host_costs import host_costs, nothing
+from forebay.engine.timing.measure import LIMITED, REPEATS, believed, measure_codec, measure_device, measure_host
 from forebay.errors import BudgetError
 from forebay.machine.packing import Packing
 from forebay.planner import CodecCost, Costs, Plan, plan

@@ -1,0 +1,1 @@
+"""Pressure waves in rock that takes energy from them: a standard linear solid."""
