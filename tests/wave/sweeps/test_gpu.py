@@ -38,6 +38,8 @@ TWINS = [
 ]
 """Axes, whether there is a free surface, and the order: another one compiles all loops of the CPU anew."""
 SMALL = Variant(block=(32, 4), blocks=1, ahead=2)
+IN_SHARED_MEMORY = [kind for kind in KINDS if (kind.kernels.folder / "volume.cu").exists()]
+"""Kinds whose thread blocks share memory in three dimensions."""
 
 
 class Emulated:
@@ -216,6 +218,7 @@ def test_a_step_is_a_few_launches(kind, monkeypatch):
     assert there.emulator.launches == list(kind.launches) * loop.steps
 
 
+@pytest.mark.parametrize("kind", IN_SHARED_MEMORY, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("kilobytes", [227, 163, 99])
 def test_thread_blocks_have_the_shared_memory_of_the_device(kind, kilobytes):
     device = Emulator()
