@@ -36,7 +36,7 @@ FLOORS = [
 LONG: set[str] = set()
 """Tables and kernels, which may have more lines than others."""
 
-VALUES = {"Desk", "Metrics", "Options", "Plan", "Sample", "ToldShot"}
+VALUES = {"Desk", "Metrics", "Options", "PhysicsTable", "Plan", "Sample", "ToldShot"}
 """Tables of values and nothing else, whose fields users, files or loops know by their names."""
 
 CROWDED = {"Child", "GpuKernels"}

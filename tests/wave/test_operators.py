@@ -5,6 +5,7 @@ import pytest
 from tests.wave.density_setups import random_fluid
 from tests.wave.elastic_setups import mixed_shot, random_rock
 from tests.wave.setups import random_model, random_positions, random_shot
+from tests.wave.tti_setups import random_tilted
 from tests.wave.visco_setups import random_clay
 from tests.wave.vti_setups import random_shale
 
@@ -14,6 +15,7 @@ MODELS = {
     "acoustic": random_model,
     "variable density": random_fluid,
     "VTI": random_shale,
+    "TTI": random_tilted,
     "viscoacoustic": random_clay,
     "elastic": random_rock,
 }

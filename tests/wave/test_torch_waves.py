@@ -7,7 +7,7 @@ import pytest
 from tests.wave import inversion_setups
 
 from forebay.errors import WaveError
-from forebay.wave import DensityModel, ElasticModel, ViscoModel, VTIModel, gradient, ricker, simulate
+from forebay.wave import DensityModel, ElasticModel, TTIModel, ViscoModel, VTIModel, gradient, ricker, simulate
 from forebay.wave.inversion.unknowns import names_of
 
 torch = pytest.importorskip("torch")
@@ -61,6 +61,24 @@ def test_waves_of_every_kind_have_the_derivatives_of_the_functions(kind, shot):
     held = {**tensors, last[0]: last[1].detach()}
     propagate(held, inversion_setups.GRID, shot, budget="64MB", **about, **options).sum().backward()
     assert all(own.grad is not None for own in tensors.values()) and held[last[0]].grad is None
+
+
+@pytest.mark.slow
+def test_angles_have_no_derivative_and_others_have_theirs(shot):
+    speed = inversion_setups.start().velocity
+    arrays = {"velocity": speed, "epsilon": 0.0 * speed + 0.15, "delta": 0.0 * speed + 0.05}
+    model = TTIModel(**arrays, grid=inversion_setups.GRID, tilt=0.0 * speed + 0.4)
+    samples, options = int(0.4 / shot.dt), {"dtype": np.float64, "budget": "64MB"}
+    silence = np.zeros((samples, len(shot.receivers)))
+    shot = replace(shot, wavelet=ricker(7.0, shot.dt, samples), data=silence)
+    tensors = {name: tensor(values, requires_grad=True) for name, values in arrays.items()}
+    angle = {"tilt": tensor(model.tilt)}
+    (0.5 * propagate(tensors | angle, inversion_setups.GRID, shot, **options).square().sum()).backward()
+    expected = gradient(shot, model, **options).gradient
+    assert all(np.array_equal(own.grad.numpy(), expected[name]) for name, own in tensors.items())
+    angle["tilt"].requires_grad_()
+    with pytest.raises(WaveError, match=r"tilt requires a gradient, and angles have none: give tilt.detach\(\)"):
+        propagate(tensors | angle, inversion_setups.GRID, shot, **options)
 
 
 def test_a_model_that_is_none_is_refused(shot):

@@ -11,6 +11,7 @@ from forebay.wave.earth.model import DensityModel as DensityModel
 from forebay.wave.earth.model import ElasticModel as ElasticModel
 from forebay.wave.earth.model import VTIModel as VTIModel
 from forebay.wave.earth.stability import largest_dt as largest_dt
+from forebay.wave.earth.tilted import TTIModel as TTIModel
 from forebay.wave.elastic.physics import Elastic as Elastic
 from forebay.wave.gathers import ImageGathers as ImageGathers
 from forebay.wave.gathers import gathers as gathers
@@ -38,6 +39,7 @@ from forebay.wave.survey.resample import Resampler as Resampler
 from forebay.wave.survey.shot import Shot as Shot
 from forebay.wave.survey.wavelet import highest_frequency as highest_frequency
 from forebay.wave.survey.wavelet import ricker as ricker
+from forebay.wave.tti.propagator import TTI as TTI
 from forebay.wave.visco.model import ViscoModel as ViscoModel
 from forebay.wave.visco.propagator import Visco as Visco
 from forebay.wave.vti.propagator import VTI as VTI

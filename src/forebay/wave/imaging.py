@@ -169,8 +169,8 @@ def inverse_scattering(image: Any, illumination: Any, grid: Grid) -> Any:
     migration and adjoint tomography", Geophysics 75, 2010). So it is taken of the image itself, and no wave needs to be
     kept or differentiated for it, by a stencil of order 8. `Migration.clean` takes the Laplacian after the division
     instead, and so that of the illumination too, which is rough where the source's own echoes stand. Of variable
-    density, and of the pressure waves of rock, the identity holds where the medium is smooth; in VTI rock as far as
-    velocities are the same at all angles, and with attenuation as far as little is lost.
+    density, and of the pressure waves of rock, the identity holds where the medium is smooth; in VTI and TTI rock as
+    far as velocities are the same at all angles, and with attenuation as far as little is lost.
 
     Examples
     --------

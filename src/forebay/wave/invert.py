@@ -18,7 +18,7 @@ from forebay.wave.inversion.misfits import misfit_of
 from forebay.wave.inversion.shots import ShotsHere, wavelet_of
 from forebay.wave.inversion.sources import low_passed
 from forebay.wave.inversion.stage import EVALUATIONS, InversionStage, MiniBatches, run_stages, searches_of
-from forebay.wave.inversion.unknowns import arrays_of, bounds_of, fastest_of, settings_of
+from forebay.wave.inversion.unknowns import angles_of, arrays_of, bounds_of, fastest_of, settings_of
 from forebay.wave.loop import frequencies_of
 from forebay.wave.physics import EarthModel, physics_of
 from forebay.wave.survey.shot import Shot
@@ -84,7 +84,7 @@ def invert(
         With their data.
     model
         Where the search begins. Of an elastic one all three arrays are unknown, and fluids stay fluids. Of a
-        `VTIModel` epsilon is taken to be delta where it would fall below.
+        `VTIModel` epsilon is taken to be delta where it would fall below. The axis of a `TTIModel` stays as it is.
     iterations
         Of each stage, or one number for each.
     frequencies
@@ -227,7 +227,7 @@ def _name(misfit: str | Misfit) -> str:
 
 def _identity(stages: Sequence[Sequence[Shot]], model: Any, known: NDArray[np.bool_] | None, told: str) -> str:
     """Return a checksum of all that an inversion follows from."""
-    arrays = [*arrays_of(model).values(), *([] if known is None else [known])]
+    arrays = [*arrays_of(model).values(), *angles_of(model).values(), *([] if known is None else [known])]
     for shot in [shot for stage in stages for shot in stage]:
         arrays += [shot.source, shot.receivers, np.asarray(shot.wavelet), np.asarray(shot.data)]
     grid = model.grid

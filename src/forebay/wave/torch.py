@@ -11,9 +11,10 @@ from forebay import engine
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
+from forebay.wave.earth.tilted import ANGLES, TTIModel
 from forebay.wave.gradient import Sensitivity
 from forebay.wave.imaging import check_every
-from forebay.wave.inversion.unknowns import names_of
+from forebay.wave.inversion.unknowns import names_of, told_by
 from forebay.wave.loop import prepare
 from forebay.wave.physics import EarthModel
 from forebay.wave.simulate import simulate
@@ -21,7 +22,8 @@ from forebay.wave.survey.shot import Shot
 from forebay.wave.visco.model import ViscoModel
 
 KINDS: tuple[Any, ...] = (AcousticModel, DensityModel, VTIModel, ViscoModel, ElasticModel)
-MODELS = {frozenset(names_of(kind)): kind for kind in KINDS}
+MODELS: dict[frozenset[str], Any] = {frozenset(names_of(kind)): kind for kind in KINDS}
+MODELS |= {frozenset((*names_of(TTIModel), *ANGLES[:count])): TTIModel for count in (1, 2)}
 """The types of models by the names of their arrays."""
 
 
@@ -48,8 +50,9 @@ def propagate(
     velocity
         Metres per second, a tensor of the grid's shape, on the CPU or a GPU. For other waves than those of an
         `AcousticModel` such tensors by name: "velocity" and "density" of a `DensityModel`, "velocity", "epsilon" and
-        "delta" of a `VTIModel`, "velocity" and "attenuation" of a `ViscoModel`, "vp", "vs" and "rho" of an
-        `ElasticModel`. Each may have a gradient or not.
+        "delta" of a `VTIModel`, these with "tilt", and "azimuth" in 3-D, of a `TTIModel`, "velocity" and "attenuation"
+        of a `ViscoModel`, "vp", "vs" and "rho" of an `ElasticModel`. Each may have a gradient or not, but for angles,
+        which have none.
     grid, max_vel, frequency
         As for the model; a `ViscoModel` alone has a frequency. With `max_vel` layers do not depend on the velocities,
         and time steps not on them either where densities are even; where they vary, give `dt` for steps that stay the
@@ -74,8 +77,10 @@ def propagate(
     check_every(every)
     tensors = dict(velocity) if isinstance(velocity, Mapping) else {"velocity": velocity}
     if frozenset(tensors) not in MODELS:
-        known = "; ".join(", ".join(names_of(kind)) for kind in MODELS.values())
+        known = "; ".join(", ".join(name for name in told_by(kind) if name in names) for names, kind in MODELS.items())
         raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
+    if turned := [name for name in ANGLES if name in tensors and tensors[name].requires_grad]:
+        raise WaveError(f"{turned[0]} requires a gradient, and angles have none: give {turned[0]}.detach()")
     if (frequency is None) == ("attenuation" in tensors):
         raise WaveError("frequency: give it beside an attenuation, and nowhere else")
     stepping = {"dt": dt, "order": order, "dtype": dtype}

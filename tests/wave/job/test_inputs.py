@@ -12,6 +12,7 @@ from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
 from forebay.wave.earth.smoothing import smooth
+from forebay.wave.earth.tilted import TTIModel
 from forebay.wave.files.formats import write_field
 from forebay.wave.files.segy.dialect import FOOT, Dialect, HeaderWord
 from forebay.wave.job import inputs, parse, wavelets
@@ -143,15 +144,18 @@ class TestOfTheModel:
 
     def test_fields_of_other_media_are_taken_from_files(self, job, tmp_path):
         fields = {
-            name: np.full((6, 8), value) for name, value in {"density": 2100.0, "epsilon": 0.2, "delta": 0.1}.items()
+            name: np.full((6, 8), value)
+            for name, value in {"density": 2100.0, "epsilon": 0.2, "delta": 0.1, "tilt": 0.4}.items()
         }
         for name, values in fields.items():
             np.save(tmp_path / f"{name}.npy", values)
         fluid, shale = 'kind = "density"', 'kind = "vti"\nepsilon = "epsilon.npy"\ndelta = "delta.npy"'
+        tilted = shale.replace("vti", "tti") + '\ntilt = "tilt.npy"'
         for physics, kind, names in (
             (fluid, DensityModel, []),
             (fluid + '\ndensity = "density.npy"', DensityModel, ["density"]),
             (shale, VTIModel, ["epsilon", "delta"]),
+            (tilted, TTIModel, ["epsilon", "delta", "tilt"]),
         ):
             grid, media = inputs.media_of(job(physics=physics, model=FILE + "\nsmooth = 25.0"))
             medium = inputs.medium_of(job(physics=physics), media["true"], grid)

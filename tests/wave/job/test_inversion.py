@@ -365,19 +365,21 @@ def test_runs_that_are_killed_leave_the_same_bits(tmp_path, inverted):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["density", "vti", "visco"])
+@pytest.mark.parametrize("kind", ["density", "vti", "tti", "visco"])
 def test_all_arrays_of_other_models_are_found_as_invert_does(kind, tmp_path):
-    for name, value in {"e.npy": 0.1, "d.npy": 0.05}.items():
+    for name, value in {"e.npy": 0.1, "d.npy": 0.05, "t.npy": 0.5}.items():
         np.save(tmp_path / name, value * np.linspace(0, 1, 24)[:, None] + np.zeros((24, 48)))
     np.save(tmp_path / "q.npy", np.linspace(200, 30, 24)[:, None] + np.zeros((24, 48)))
-    files = {"vti": 'epsilon = "e.npy"\ndelta = "d.npy"', "visco": 'q = "q.npy"\nq_frequency = 8.0'}.get(kind, "")
+    shale, clay = 'epsilon = "e.npy"\ndelta = "d.npy"', 'q = "q.npy"\nq_frequency = 8.0'
+    files = {"vti": shale, "tti": shale + '\ntilt = "t.npy"', "visco": clay}.get(kind, "")
     search = "iterations = 1\nbounds = [1400.0, 3500.0]\nprecondition = false"
-    survey = run_inversion(job_in(tmp_path, search, physics=f'kind = "{kind}"\nabsorb = 8\n{files}'))
+    tables = {"physics": f'kind = "{kind}"\nabsorb = 8\n{files}', "wavelet": "frequency = 1.1"}
+    survey = run_inversion(job_in(tmp_path, search, **tables))
     workspace = Workspace(survey.workspace.root)
     start = medium_of(workspace.described.job, workspace.fields("model"), workspace.described.grid)
     options = {"iterations": 1, "bounds": (1400.0, 3500.0), "precondition": False, "budget": "8MB"}
     found = invert(shots_of(workspace), start, dt=workspace.described.step, progress=False, **options)
-    assert list(found.misfits) == survey.misfits[0] and len(survey.model) == (3 if kind == "vti" else 2)
+    assert list(found.misfits) == survey.misfits[0] and len(survey.model) == (3 if kind in ("vti", "tti") else 2)
     assert all(np.array_equal(getattr(found.model, name), values) for name, values in survey.model.items())
 
 

@@ -45,9 +45,10 @@ def test_a_gpu_is_used_where_its_kernels_know_the_physics(kind, wanted, order, g
         assert place.device_of(job, gpus) == device
 
 
-@pytest.mark.parametrize("kind", ["acoustic", "density", "vti", "visco", "elastic"])
+@pytest.mark.parametrize("kind", ["acoustic", "density", "vti", "tti", "visco", "elastic"])
 def test_orders_without_kernels_are_computed_on_the_cpu(kind):
-    files = {"vti": 'epsilon = "e.npy"\ndelta = "d.npy"', "visco": 'q = "q.npy"\nq_frequency = 8.0'}.get(kind, "")
+    shale, clay = 'epsilon = "e.npy"\ndelta = "d.npy"', 'q = "q.npy"\nq_frequency = 8.0'
+    files = {"vti": shale, "tti": shale + '\ntilt = "t.npy"', "visco": clay}.get(kind, "")
     physics = f'kind = "{kind}"\norder = 10\n{files}'
     assert place.device_of(job_of(physics=physics), 1) == "cpu"
     with pytest.raises(WaveError, match=r"physics\.order is 10, and at most 8 there"):

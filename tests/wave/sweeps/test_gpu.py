@@ -1,8 +1,9 @@
-"""The GPU's loops of density and VTI waves against their CPU twins: on a GPU, and everywhere through an emulator.
+"""The GPU's loops of density, VTI and TTI waves against their CPU twins: on a GPU, and everywhere through an emulator.
 
 Both add in about the same order, but not to the last bit: fields agree to a few bits of their largest values.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +38,8 @@ TWINS = [
 ]
 """Axes, whether there is a free surface, and the order: another one compiles all loops of the CPU anew."""
 SMALL = Variant(block=(32, 4), blocks=1, ahead=2)
+IN_SHARED_MEMORY = [kind for kind in KINDS if (kind.kernels.folder / "volume.cu").exists()]
+"""Kinds whose thread blocks share memory in three dimensions."""
 
 
 class Emulated:
@@ -56,7 +59,7 @@ class Emulated:
         monkeypatch.setattr(sweeps_gpu, "SHORTEST", 6)  # so that planes are parted
 
     def __call__(self, model):
-        return model_of(model, [values.view(twins.OnDevice) for values in arrays_of(model)])
+        return model_of(model, {name: values.view(twins.OnDevice) for name, values in arrays_of(model).items()})
 
 
 class Real:
@@ -65,7 +68,7 @@ class Real:
     def __call__(self, model):
         import cupy
 
-        return model_of(model, map(cupy.asarray, arrays_of(model)))
+        return model_of(model, {name: cupy.asarray(values) for name, values in arrays_of(model).items()})
 
 
 @pytest.fixture(params=KINDS, ids=lambda kind: kind.name, scope="module")
@@ -174,7 +177,7 @@ def test_gradients_are_those_of_the_cpu(kind, there, free_surface):
     expected, found = (gradient(shot, one, budget="64MB") for one in (model, there(model)))
     agree(found.data, expected.data, 1e-5)
     for name in kind.names:
-        agree(found.gradient[name], expected.gradient[name], 2e-5)
+        agree(found.gradient[name], expected.gradient[name], kind.slopes)
 
 
 @pytest.mark.slow
@@ -185,7 +188,7 @@ def test_gradients_in_three_dimensions(kind, there):
     expected, found = (gradient(shot, one, budget="64MB", dt=shot.dt / 4) for one in (model, there(model)))
     agree(found.data, expected.data, kind.tolerance)
     for name in kind.names:
-        agree(found.gradient[name], expected.gradient[name], 2e-5)
+        agree(found.gradient[name], expected.gradient[name], kind.slopes)
 
 
 @pytest.mark.gpu
@@ -193,28 +196,29 @@ def test_gradients_in_three_dimensions(kind, there):
 def test_results_are_of_the_library_and_in_the_memory_of_the_model(kind, library, seen):
     cupy, arrays = pytest.importorskip("cupy"), pytest.importorskip(library)
     model, shot = seen
-    medium = [arrays.asarray(values, dtype=arrays.float32) for values in arrays_of(model)]
-    medium = [values.cuda() if library == "torch" else values for values in medium]
+    medium = {name: arrays.asarray(values, dtype=arrays.float32) for name, values in arrays_of(model).items()}
+    medium = {name: values.cuda() if library == "torch" else values for name, values in medium.items()}
     there = model_of(model, medium)
     expected, found = (migrate(shot, own, every=5, budget="64MB") for own in (model, there))
     slopes = [gradient(shot, own, budget="64MB").gradient for own in (model, there)]
     for array in (found.image, found.illumination, found.clean(), *slopes[1].values()):
-        assert type(array) is type(medium[0]) and cupy.asarray(array).device.id == 0
+        assert type(array) is type(medium["velocity"]) and cupy.asarray(array).device.id == 0
     agree(found.clean(), expected.clean(), 1e-4)
     for name in kind.names:
-        agree(slopes[1][name], slopes[0][name], 2e-5)
+        agree(slopes[1][name], slopes[0][name], kind.slopes)
     assert isinstance(simulate(shot, there), np.ndarray)
 
 
 @pytest.mark.skipif(GPP is None, reason="g++ is not installed")
-def test_a_step_is_three_launches(kind, monkeypatch):
+def test_a_step_is_a_few_launches(kind, monkeypatch):
     model = kind.random((20, 24))
     shot, there = random_shot(model, samples=8), Emulated(kind, monkeypatch)
     loop = Loop(shot, kind.waves(there(model), shot.dt))
     loop.forward(loop.propagator.zeros(), 0, loop.steps)
-    assert there.emulator.launches == ["remember", "advance", "points"] * loop.steps
+    assert there.emulator.launches == list(kind.launches) * loop.steps
 
 
+@pytest.mark.parametrize("kind", IN_SHARED_MEMORY, ids=lambda kind: kind.name)
 @pytest.mark.parametrize("kilobytes", [227, 163, 99])
 def test_thread_blocks_have_the_shared_memory_of_the_device(kind, kilobytes):
     device = Emulator()
@@ -231,19 +235,25 @@ def test_what_only_the_cpu_can_is_refused(kind, monkeypatch, options, reason):
         kind.waves(Emulated(kind, monkeypatch)(kind.random((20, 20))), 1e-4, **options)
 
 
+def test_sources_have_no_generic_lambda():
+    """NVRTC 12.8 and 13.0 take one for a function of the host, and refuse it; 13.5 does not."""
+    for source in [path for kind in KINDS for path in kind.kernels.folder.glob("*.cu")]:
+        assert not re.search(r"\[&?\]\([^)]*\bauto\b", source.read_text(encoding="utf-8")), source
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("source", "axes"),
-    [("sweep.cu", 2), *(pytest.param(source, 3, marks=pytest.mark.slow) for source in ("sweep.cu", "volume.cu"))],
-)
+@pytest.mark.parametrize("number", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 @pytest.mark.parametrize("radius", [4, pytest.param(2, marks=pytest.mark.slow)])
-def test_the_source_compiles(kind, source, axes, radius):
+def test_the_source_compiles(kind, number, radius):
     compile_only = pytest.importorskip("forebay.cuda.kernels").compile_only
-    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2, "BLOCKS": 1}
-    defines = {"RADIUS": radius, "BLOCK_Y": 16 if axes == 3 else 1} | (of_sweep if source == "sweep.cu" else of_volume)
+    if number == len(kind.sources):
+        pytest.skip("waves of this kind have fewer sources")
+    source, axes, names = kind.sources[number]
+    of_sweep, of_volume = {"AXES": axes, "BLOCK_X": 32}, {"STAGES": 2}
+    defines = {"RADIUS": radius, "BLOCKS": 1, "BLOCK_Y": 16 if axes == 3 else 1}
+    defines |= of_sweep if source == "sweep.cu" else of_volume
     try:
         code = compile_only(kind.kernels.folder / source, "sm_90", fmad=False, defines=defines)
     except DeviceError as error:
         pytest.skip(str(error))
-    others = (b"remember", b"sense") if source == "sweep.cu" else ()
-    assert all(name in code for name in (b"advance", b"retreat", *others))
+    assert all(name.encode() in code for name in names)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from forebay.errors import WaveError, needs
 from forebay.wave.earth.arrays import beside, on_host
+from forebay.wave.earth.tilted import ANGLES
 from forebay.wave.inversion.light import balance
 from forebay.wave.visco.solid import speeds
 
@@ -141,13 +142,24 @@ class Unknowns:
 
 
 def names_of(model: Any) -> list[str]:
-    """Return the names of a model's arrays."""
+    """Return the names of a model's arrays that derivatives are taken of: the axis of a `TTIModel` is known."""
+    return [name for name in told_by(model) if name not in ANGLES]
+
+
+def told_by(model: Any) -> list[str]:
+    """Return the names of all arrays that a model, or one of its kind, may be told by."""
     return [each.name for each in fields(model) if each.name not in ("grid", "max_vel", *SETTINGS)]
 
 
 def settings_of(model: Any) -> dict[str, Any]:
     """Return the numbers that waves follow from beside a model's arrays, grid and largest velocity, by name."""
     return {each.name: getattr(model, each.name) for each in fields(model) if each.name in SETTINGS}
+
+
+def angles_of(model: Any) -> dict[str, NDArray[Any]]:
+    """Return the angles of a model's axis, if it has one, on the host."""
+    told = {name: getattr(model, name) for name in told_by(model) if name in ANGLES}
+    return {name: on_host(values) for name, values in told.items() if values is not None}
 
 
 def arrays_of(model: Any) -> Arrays:

@@ -16,6 +16,7 @@ from forebay.wave.earth.builtin import make
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel, DensityModel, ElasticModel, VTIModel
 from forebay.wave.earth.smoothing import smooth
+from forebay.wave.earth.tilted import ANGLES, TTIModel
 from forebay.wave.files.formats import look_at_shots, read_field
 from forebay.wave.files.segy.dialect import SEGY, UNITS, WORDS, Dialect, HeaderWord
 from forebay.wave.files.segy.volumes import read_line
@@ -34,18 +35,19 @@ MOST_SAMPLES = 10**8
 """of a trace"""
 ROUNDED = 0.1
 """metres by which headers may have rounded a position out of the model"""
-OTHERS = ("vs", "density", "epsilon", "delta", "q")
+OTHERS = ("vs", "density", "epsilon", "delta", *ANGLES, "q")
 """Fields beside the velocity that `physics` may name files of."""
 MODELS: dict[str, tuple[Any, tuple[str, ...]]] = {
     "acoustic": (AcousticModel, ("velocity",)),
     "density": (DensityModel, ("velocity", "density")),
     "vti": (VTIModel, ("velocity", "epsilon", "delta")),
+    "tti": (TTIModel, ("velocity", "epsilon", "delta")),
     "visco": (ViscoModel, ("velocity", "attenuation")),
     "elastic": (ElasticModel, ("velocity", "vs", "density")),
 }
-"""The model of each kind of waves, and the fields that it is made of."""
-FIELDS = tuple(dict.fromkeys(name for _, names in MODELS.values() for name in names))
-"""All of these fields."""
+"""The model of each kind of waves, and the fields that it is made of, beside the angles of an axis."""
+FIELDS = tuple(dict.fromkeys([*(name for _, names in MODELS.values() for name in names), *ANGLES]))
+"""All of these fields, and the angles."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ def completed(job: Job, fields: Fields) -> Fields:
 
 
 def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any) -> Fields:
-    """Smooth all fields; what was a fluid stays one and nothing else becomes one, so that the sea floor does not move.
+    """Smooth all but angles; what was a fluid stays one, and nothing else becomes one: the sea floor does not move.
 
     Shear velocity that no file tells follows the smoothed velocity: averaged with that of the water, which is zero, it
     would ask for a needlessly fine grid.
@@ -151,7 +153,8 @@ def _smoothed(job: Job, fields: Fields, spacing: tuple[float, ...], device: Any)
         put = on_host if device is None else device.arrays.asarray
         return on_host(smooth(put(fields[name]), spacing, job.model.smooth, slowness=name == "velocity", device=device))
 
-    smoothed = {name: _with_room(partial(smoothed_field, name), device) for name in fields}
+    smoothed = {name: _with_room(partial(smoothed_field, name), device) for name in fields if name not in ANGLES}
+    smoothed |= {name: fields[name] for name in ANGLES if name in fields}
     if "vs" in fields:
         vs = smoothed["vs"] if job.physics.vs is not None else smoothed["velocity"] / np.sqrt(3)
         smoothed["vs"] = np.where(fields["vs"] == 0, 0, vs).astype(fields["vs"].dtype)
@@ -261,7 +264,8 @@ def _section(job: Job, grid: Grid) -> Line | None:
 def medium_of(job: Job, fields: Fields, grid: Grid, put: Callable[[Any], Any] = np.asarray) -> Any:
     """Bind fields, as `media_of` gives them, to the physics of a job; `put` brings them to where waves are computed."""
     model, names = MODELS[job.physics.kind]
-    return model(*(put(fields[name]) for name in names), grid, **beside_arrays(job))
+    angles = {name: put(fields[name]) for name in ANGLES if name in fields}
+    return model(*(put(fields[name]) for name in names), grid, **angles, **beside_arrays(job))
 
 
 def beside_arrays(job: Job) -> dict[str, float]:

@@ -197,6 +197,7 @@ class WaveletTable(Table):
 KEYS = {
     "density": ("density",),
     "vti": ("epsilon", "delta"),
+    "tti": ("epsilon", "delta", "tilt", "azimuth"),
     "visco": ("q", "q_frequency"),
     "elastic": ("vs", "density", "sends", "hears"),
 }
@@ -211,8 +212,11 @@ class MediumTable(Table):
     density: Path | None = None
     """elastic, density: kilograms per cubic metre; unless told, Gardner's 310 times the fourth root of the velocity"""
     epsilon: Path | None = None
-    """vti: of Thomsen's parameters, as `delta`, nowhere below it"""
+    """vti, tti: of Thomsen's parameters, as `delta`, nowhere below it"""
     delta: Path | None = None
+    tilt: Path | None = None
+    """tti: of the symmetry axis from depth, in radians, as `azimuth`, which belongs to three dimensions"""
+    azimuth: Path | None = None
     q: Path | None = None
     """visco: of quality factors, infinite where waves lose nothing"""
     q_frequency: Positive | None = None
@@ -222,7 +226,7 @@ class MediumTable(Table):
 class PhysicsTable(MediumTable):
     """How waves are computed."""
 
-    kind: Literal["acoustic", "density", "vti", "visco", "elastic"] = "acoustic"
+    kind: Literal["acoustic", "density", "vti", "tti", "visco", "elastic"] = "acoustic"
     order: Annotated[int, AfterValidator(_even)] = 8
     absorb: Annotated[int, Field(ge=0, le=10**4)] | None = None
     """points of each absorbing layer; unless told 20"""
@@ -235,14 +239,15 @@ class PhysicsTable(MediumTable):
     @model_validator(mode="after")
     def _check_keys(self) -> "PhysicsTable":
         usual = {"sends": "explosion", "hears": "pressure"}
-        told = self._set("vs", "density", "epsilon", "delta", "q", "q_frequency")
+        told = self._set("vs", "density", "epsilon", "delta", "tilt", "azimuth", "q", "q_frequency")
         told += [key for key in usual if getattr(self, key) != usual[key]]
         for key in told:
             known = [kind for kind, keys in KEYS.items() if key in keys]
             if self.kind not in known:
                 raise ValueError(f"kind = {' or '.join(map(repr, known))} beside {key}")
-        if self.kind == "vti" and (self.epsilon is None or self.delta is None):
-            raise ValueError("the files epsilon and delta beside kind = 'vti'")
+        needed = {"vti": ("epsilon", "delta"), "tti": ("epsilon", "delta", "tilt")}.get(self.kind, ())
+        if any(getattr(self, key) is None for key in needed):
+            raise ValueError(f"the files {', '.join(needed[:-1])} and {needed[-1]} beside kind = {self.kind!r}")
         if self.kind == "visco" and (self.q is None or self.q_frequency is None):
             raise ValueError("the file q, and q_frequency in Hz, beside kind = 'visco'")
         return self

@@ -26,6 +26,17 @@ def second_derivative(order: int) -> NDArray[np.float64]:
     return np.array([-2 * sum(beside), *beside])
 
 
+def central_derivative(order: int) -> NDArray[np.float64]:
+    """Return the central stencil of the first derivative: the weights at distances 1, ..., order / 2 after a point.
+
+    Examples
+    --------
+    >>> central_derivative(4) * 12
+    array([ 8., -1.])
+    """
+    return second_derivative(order)[1:] * np.arange(1, order // 2 + 1) / 2
+
+
 def symbol(coefficients: NDArray[np.float64], angle: NDArray[np.float64] | float) -> NDArray[np.float64]:
     """Return what a second derivative multiplies a plane wave by, for `angle` radians from one point to the next."""
     k = np.arange(1, len(coefficients))

@@ -60,15 +60,15 @@ class SweepCpuKernels(CpuKernels, ABC):
         return self._prepared
 
 
-def rows_of(layers: Layers, pml: NDArray[Any], *fields: NDArray[Any]) -> list[NDArray[Any]]:
-    """Return fields as rows, with what layers across rows remember, and psi and zeta of those along rows."""
-    start, (*across, along) = layers.offsets(2)[-2], layers.shape(layers.ndim - 1)
+def rows_of(layers: Layers, pml: NDArray[Any], *fields: NDArray[Any], count: int = 2) -> list[NDArray[Any]]:
+    """Return fields as rows, with the `count` memories of layers across rows, and those of layers along rows."""
+    start, (*across, along) = layers.offsets(count)[-2], layers.shape(layers.ndim - 1)
     rows = [array.reshape(-1, fields[0].shape[-1]) for array in (*fields, pml[:start])]
-    return [*rows, pml[start:].reshape(2, int(np.prod(across)), along)]
+    return [*rows, pml[start:].reshape(count, int(np.prod(across)), along)]
 
 
-def tables_of(layers: Layers, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
-    """Say where layers are, and what a thread needs of each axis."""
+def tables_of(layers: Layers, dtype: np.dtype[Any], count: int = 2) -> dict[str, NDArray[Any]]:
+    """Say where layers are, and what a thread needs of each axis, whose layers have `count` memories."""
     fields, last = layers.fields, layers.ndim - 1
     rows = fields[1] if last == 2 else 1
     about, jobs = np.zeros((layers.ndim, 7), np.int64), [np.zeros((0, 4), np.int64)]
@@ -84,8 +84,8 @@ def tables_of(layers: Layers, dtype: np.dtype[Any]) -> dict[str, NDArray[Any]]:
             kept = where[axis, place] * across + line * (len(inside) if axis else 1)
             row = line * rows + place if axis else place * rows + line
             jobs.append(np.stack([np.full_like(row, axis), row, kept, place], axis=1))
-            base += 2 * len(inside) * len(lines)
+            base += count * len(inside) * len(lines)
     a, b = (np.zeros((layers.ndim, 2, max(fields)), dtype) for _ in range(2))
-    for axis, count in enumerate(fields):
-        a[axis, :, :count], b[axis, :, :count] = layers.a[axis], layers.b[axis]
+    for axis, points in enumerate(fields):
+        a[axis, :, :points], b[axis, :, :points] = layers.a[axis], layers.b[axis]
     return {"about": about, "jobs": np.concatenate(jobs), "where": where, "columns": inside, "a": a, "b": b}

@@ -127,10 +127,10 @@ class SweepGpuKernels(GpuKernels, ABC):
         planes = self._planes - 2 * self.radius
         return self.variant.chunks or max(1, min(-(-WAVES * self._slots // tiles), planes // SHORTEST))
 
-    def _grid_of(self, layers: Layers, weights: Sequence[float]) -> tuple[dict[str, Any], int]:
-        """Describe fields and layers as the kernels read them; tell the most values that an axis has of a memory."""
+    def _grid_of(self, layers: Layers, weights: Sequence[float], count: int = 2) -> tuple[dict[str, Any], int]:
+        """Describe fields and layers, which have `count` memories of an axis; tell the most values of one of them."""
         order = [0, 1] if self._axes == 2 else [0, 2, 1]
-        offsets, table = layers.offsets(2), [self._planes, self._rows, layers.fields[-1]]
+        offsets, table = layers.offsets(count), [self._planes, self._rows, layers.fields[-1]]
         coefficients, begin = [], 0
         for axis in order:
             start, stop = offsets[axis], offsets[axis + 1]
@@ -143,4 +143,4 @@ class SweepGpuKernels(GpuKernels, ABC):
             "pml": None,
             **{f"w_{letter}": weights[axis] for letter, axis in zip("zxy", [*order, 0][:3], strict=True)},
         }
-        return arguments, max(int(size) // 2 for size in np.diff(offsets))
+        return arguments, max(int(size) // count for size in np.diff(offsets))

@@ -33,6 +33,8 @@ class SweepWaves(PressureWaves):
     """what a source is multiplied by, on the grid of the fields"""
     fields: ClassVar[tuple[str, ...]] = ("p", "p_old")
     """names of a state's fields"""
+    memories: ClassVar[int] = 2
+    """values that layers remember of each point and axis"""
     medium: ClassVar[str]
     """what its model is of"""
 
@@ -54,13 +56,13 @@ class SweepWaves(PressureWaves):
     def state_shapes(cls, grid: Grid, order: int) -> dict[str, tuple[int, ...]]:
         """Return the shapes of the fields, and of what layers remember."""
         shapes: dict[str, tuple[int, ...]] = dict.fromkeys(cls.fields, grid.fields(order // 2))
-        remembered = cls.layers_of(grid, order // 2, 1.0, 1.0, Rows()).offsets(2)[-1]
+        remembered = cls.layers_of(grid, order // 2, 1.0, 1.0, Rows()).offsets(cls.memories)[-1]
         return shapes | {"pml": (remembered,)} if remembered else shapes
 
     def zeros(self) -> State:
         """Make a state in which nothing moves yet."""
         state = {name: self.kernels.zeros(self.stiffness.shape) for name in self.fields}
-        remembered = self.layers.offsets(2)[-1]
+        remembered = self.layers.offsets(self.memories)[-1]
         return state | {"pml": self.kernels.zeros((remembered,))} if remembered else state
 
     def antenna(self, positions: Any, kinds: Sequence[str] = ()) -> Any:

@@ -96,26 +96,33 @@ class VTI(SweepWaves):
     layers_of = staticmethod(layers_of)
 
     def __post_init__(self) -> None:
-        model, grid, dtype, halo = self.model, self.model.grid, np.dtype(self.dtype), self.halo
         self.check_surface()
-        check_dt(model, self.dt, self.order)
-        kernels = kernels_of(model.arrays[0], grid, halo, dtype)
+        check_dt(self.model, self.dt, self.order)
+        self._place(kernels_of(self.model.arrays[0], self.model.grid, self.halo, np.dtype(self.dtype)))
+
+    def _place(self, kernels: Any) -> None:
+        """Bring what follows from the model to where the kernels work."""
+        model, grid, halo = self.model, self.model.grid, self.halo
         velocity, epsilon, delta = (values.astype(np.float64) for values in model.arrays)
         squared, wide = (velocity * self.dt) ** 2, 1 + 2 * epsilon
-
-        def placed(values: Any) -> Any:
-            return kernels.put(kernels.rows.pad(grid.extend(values.astype(dtype), halo)))
-
         derived = {
             "kernels": kernels,
             "rows": kernels.rows,
-            "stiffness": placed(squared * wide),
-            "share": placed(np.sqrt(1 + 2 * delta) / wide),
-            "excess": placed(2 * squared * (epsilon - delta) / wide),
-            "layers": layers_of(grid, halo, self.dt, model.layer_velocity, kernels.rows).moved(kernels.put),
+            "layers": self.layers_of(grid, halo, self.dt, model.layer_velocity, kernels.rows).moved(kernels.put),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
+        medium = {
+            "stiffness": squared * wide,
+            "share": np.sqrt(1 + 2 * delta) / wide,
+            "excess": 2 * squared * (epsilon - delta) / wide,
+        }
+        for name, values in medium.items():
+            object.__setattr__(self, name, self._placed(values))
+
+    def _placed(self, values: Any) -> Any:
+        """Continue values of the model through layers and halo, where the kernels work."""
+        return self.kernels.put(self.rows.pad(self.model.grid.extend(values.astype(self.dtype), self.halo)))
 
     @staticmethod
     def largest_dt(model: VTIModel, order: int) -> float:
@@ -166,9 +173,14 @@ class VTI(SweepWaves):
         p, down, hard, share = (
             values.reshape(-1)[points.touched] for values in (record["p"], record["r"], self.stiffness, self.share)
         )
-        self.kernels.scatter(sums["horizontal"], points, sent, every * (p / hard - share * down))
-        self.kernels.scatter(sums["mixed"], points, sent, every * down)
+        moved = self._moving(points.touched) * down
+        self.kernels.scatter(sums["horizontal"], points, sent, every * (p / hard - share * moved))
+        self.kernels.scatter(sums["mixed"], points, sent, every * moved)
         self.kernels.scatter(sums["stiffness"], points, sent, every * p)
+
+    def _moving(self, cells: Any) -> Any:
+        """Return how much of its motion an axial strain keeps from step to step at cells."""
+        return 1.0
 
     def gradient(self, sums: dict[str, Any], parameter: str) -> dict[str, Any]:
         """Return the derivatives with respect to "velocity", "epsilon" and "delta", whatever the parameter."""

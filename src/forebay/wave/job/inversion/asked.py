@@ -10,7 +10,7 @@ from forebay.checksums import checksum_of, raw_bytes
 from forebay.wave.files.npy import load_arrays
 from forebay.wave.files.seal import open_archive
 from forebay.wave.inversion.sources import low_pass
-from forebay.wave.inversion.unknowns import names_of
+from forebay.wave.inversion.unknowns import names_of, told_by
 from forebay.wave.job.inputs import MODELS, beside_arrays
 from forebay.wave.job.job import Job
 from forebay.wave.job.place import putter
@@ -94,7 +94,8 @@ def arrays_asked(asked: PassRequest) -> list[str]:
 def model_asked(workspace: Workspace, number: int, asked: PassRequest) -> Any:
     """Return what the waves of a shot travel through, where they are computed."""
     described, box = workspace.described, workspace.boxes[number]
-    names, (kind, _) = ARRAYS[described.job.physics.kind], MODELS[described.job.physics.kind]
+    kind, _ = MODELS[described.job.physics.kind]
+    names = [name for name in told_by(kind) if name in asked.arrays]
     put, grid = putter(described.device), part_of(described.grid, box)
     arrays = {name: put(np.ascontiguousarray(asked.arrays[name][box])) for name in names}
     return kind(**arrays, grid=grid, max_vel=asked.fastest, **beside_arrays(described.job))

@@ -15,7 +15,7 @@ from forebay.wave.earth.arrays import on_host
 from forebay.wave.inversion.ledger import EvaluationLedger, Kept
 from forebay.wave.inversion.shots import MISFIT, add_shot, nothing_yet, wavelet_of
 from forebay.wave.inversion.sources import low_pass, wavelets_from
-from forebay.wave.inversion.unknowns import arrays_of, names_of
+from forebay.wave.inversion.unknowns import angles_of, arrays_of, names_of
 from forebay.wave.job.begin import compute_shots, tell_notes
 from forebay.wave.job.inversion.asked import DATA, SENT, PassRequest, asked_name
 from forebay.wave.job.progress import ProgressBars
@@ -164,7 +164,7 @@ class ShotsOfJob:
 
     def _asked(self, model: Any) -> PassRequest:
         arrays = {name: on_host(getattr(model, name)) for name in arrays_of(model)}
-        return PassRequest(arrays, model.max_vel, self.limit, self.sent)
+        return PassRequest(arrays | angles_of(model), model.max_vel, self.limit, self.sent)
 
     def _wavelets(self) -> list[NDArray[Any]]:
         """Return what each shot sends before any was found."""

@@ -103,7 +103,8 @@ def frozen(job: Job) -> dict[str, Any]:
     parameters = job.model_dump(exclude=FREE)
     for table in [name for name in COMMANDS if parameters[name] is None]:
         del parameters[table]  # as if there were none
-    for name in [name for name in ("epsilon", "delta", "q", "q_frequency") if parameters["physics"][name] is None]:
+    optional = ("epsilon", "delta", "tilt", "azimuth", "q", "q_frequency")
+    for name in [name for name in optional if parameters["physics"][name] is None]:
         del parameters["physics"][name]  # likewise
     parameters["memory"]["checkpoint"] = job.memory.checkpoint or None  # as if it were not told
     for path in job.memory.weights:

@@ -18,7 +18,8 @@ Mark = list[int | str]
 def files_of(job: Job) -> list[Path]:
     """List the files and folders that a job reads; refuse one that is not there."""
     files = [job.model.velocity, job.model.true, job.data.file, job.wavelet.file]
-    files += [job.physics.vs, job.physics.density, job.physics.epsilon, job.physics.delta, job.physics.q]
+    files += [job.physics.vs, job.physics.density, job.physics.epsilon, job.physics.delta]
+    files += [job.physics.tilt, job.physics.azimuth, job.physics.q]
     files += [job.geometry.sources, job.geometry.receivers, *job.memory.weights]
     files += [] if job.inversion is None else [job.inversion.fixed]
     named = [path for path in files if path is not None]

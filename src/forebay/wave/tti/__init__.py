@@ -1,0 +1,1 @@
+"""Pressure waves in rock that is transversely isotropic about an axis of any tilt."""
