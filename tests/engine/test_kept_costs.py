@@ -160,7 +160,7 @@ def test_only_the_latest_are_kept(monkeypatch):
 class Probe:
     """A device whose copies take a second each, and both ways at once two."""
 
-    nbytes = 100
+    nbytes, carried = 100, 20
 
     def __init__(self):
         self.inside = self.up = self.down = self.pin = lambda: 1.0
@@ -168,7 +168,7 @@ class Probe:
 
 
 def test_links_of_a_device_are_those_of_its_copies():
-    assert links._links_of(Probe()) == links.DeviceLinks(copy=100.0, up=100.0, down=100.0, both=50.0, pin=0.01)
+    assert links._links_of(Probe()) == links.DeviceLinks(copy=100.0, up=20.0, down=20.0, both=10.0, pin=0.05)
 
 
 @pytest.mark.gpu
