@@ -18,8 +18,8 @@ from forebay.wave.visco.solid import speeds
 class ViscoModel(FluidModel):
     """Rock that takes energy from pressure waves: a standard linear solid of constant density, one relaxation a point.
 
-    A wave of the reference frequency loses a part of 2 pi / Q of its energy in a period, and travels at the velocity.
-    Waves of other frequencies lose less; slower ones travel more slowly, and faster ones faster.
+    A wave of the reference frequency travels at the velocity and loses about 2 pi / Q of its energy in a period, where
+    Q is large. Waves of other frequencies lose less; slower ones travel more slowly, and faster ones faster.
 
     Examples
     --------
