@@ -274,6 +274,13 @@ def test_bounds_are_those_of_the_slowest_and_the_fastest_wave():
     for bounds in ((-0.1, 0.2), (0.0, 1.0)):
         with pytest.raises(WaveError, match=r"bounds of attenuation .* give some from 0 to below 1"):
             started(model, {"attenuation": bounds}, 0.0)
+    for bounds in ((0.0, np.inf), (0.0, np.nan), ("0.0", "1e99")):
+        with pytest.raises(WaveError, match=r"bounds of attenuation .* give some from 0 to below 1"):
+            started(model, {"attenuation": bounds}, 0.0)
+    for bounds in (0.1, None, (0.0,), (0.0, 0.1, 0.2), ("a", "b"), (0.0, None), (0, 10**400)):
+        for name in ("attenuation", "velocity"):
+            with pytest.raises(WaveError, match=rf"bounds of {name}: .* is no pair: give the least and the largest"):
+                started(model, {name: bounds}, 0.0)
 
 
 def test_what_is_no_such_rock_is_refused():
@@ -288,10 +295,13 @@ def test_what_is_no_such_rock_is_refused():
         ((velocity * np.nan, 1 / q), "velocity must be finite and above 0"),
         ((velocity, 1 / q[1:]), r"attenuation of shape \(19, 30\) on a grid of shape \(20, 30\)"),
         ((velocity, 0.02), "an array of the attenuation of type float"),
+        ((velocity, 1 / q + 0j), "attenuation of type complex128: give real numbers"),
+        ((velocity.astype(complex), 1 / q), "velocity of type complex128: give real numbers"),
+        ((velocity, (1 / q).astype(str)), "attenuation of type <U32: give real numbers"),
     ):
         with pytest.raises(WaveError, match=reason):
             ViscoModel(*wrong, grid, FREQUENCY)
-    for frequency in (0.0, np.nan, np.inf, None):
+    for frequency in (0.0, np.nan, np.inf, None, True, np.True_, "15", 1 + 0j, 10**400):
         with pytest.raises(WaveError, match=r"frequency=.*: give that in Hz"):
             ViscoModel(velocity, 1 / q, grid, frequency)
     with pytest.raises(WaveError, match="max_vel=2020"):  # which the fastest waves exceed
