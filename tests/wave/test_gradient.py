@@ -127,5 +127,5 @@ def test_a_parameter_that_is_not_honoured_is_refused(make):
     model = make()
     shot = surface_shot(model)
     shot = shot.with_data(np.zeros((shot.samples, len(shot.receivers))))
-    with pytest.raises(WaveError, match="parameter='squared slowness' of waves in .*Model: leave it out, .* by name"):
+    with pytest.raises(WaveError, match=r"parameter='squared slowness' of waves in .*Model: leave it out, .* by name"):
         gradient(shot, model, parameter="squared slowness", budget="8MB")

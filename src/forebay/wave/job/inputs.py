@@ -181,9 +181,7 @@ def _like(job: Job, velocity: NDArray[Any], path: Path, name: str) -> NDArray[An
     if name == "q" and read.dtype.kind in "fiu":
         least = read.min()
         if not (least > 1 and np.float32(1 / least) < 1):
-            raise WaveError(
-                f"q: expected quality factors above 1, infinite where nothing is lost; {path} has {least}"
-            )
+            raise WaveError(f"q: expected quality factors above 1, infinite where nothing is lost; {path} has {least}")
         read = 1 / read
     values = np.ascontiguousarray(real_values(read, name, path), np.float32)
     if name in ("true", "vs"):
