@@ -76,9 +76,9 @@ def propagate(
     if frozenset(tensors) not in MODELS:
         known = "; ".join(", ".join(names_of(kind)) for kind in MODELS.values())
         raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
-    for name, values in tensors.items():
-        if not isinstance(values, Tensor):
-            raise WaveError(f"{name} of type {type(values).__name__}: give a tensor of the grid's shape")
+    others: dict[str, Any] = {name: own for name, own in tensors.items() if not isinstance(own, Tensor)}
+    for name, own in others.items():
+        raise WaveError(f"{name} of type {type(own).__name__}: give a tensor of the grid's shape")
     if (frequency is None) == ("attenuation" in tensors):
         raise WaveError("frequency: give it beside an attenuation, and nowhere else")
     stepping = {"dt": dt, "order": order, "dtype": dtype}

@@ -62,8 +62,9 @@ class ViscoModel(FluidModel):
             raise WaveError(
                 "velocity and attenuation are not in the same memory: give both as NumPy's or both on the GPU"
             )
-        is_number = isinstance(self.frequency, Real) and not isinstance(self.frequency, bool)
-        if not (is_number and 0 < self.frequency < HIGHEST):
+        given: Any = self.frequency
+        is_number = not isinstance(given, bool) and isinstance(given, Real)
+        if not (is_number and 0 < given < HIGHEST):
             raise WaveError(
                 f"frequency={self.frequency!r}: give that in Hz at which velocity and attenuation hold, such as the "
                 "wavelet's"
