@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 from tests.wave import inversion_setups
+from tests.wave.density_setups import smooth_fluid
+from tests.wave.elastic_setups import smooth_rock
 from tests.wave.setups import random_positions, smooth_model, surface_shot
+from tests.wave.visco_setups import smooth_clay
+from tests.wave.vti_setups import smooth_shale
 
 import forebay as fb
-from forebay.wave import AcousticModel, Shot, gradient, ricker, simulate
+from forebay.wave import AcousticModel, Shot, WaveError, gradient, ricker, simulate
 from forebay.wave.gradient import least_squares
 
 
@@ -116,3 +120,12 @@ def test_shots_that_advance_together_may_each_have_a_misfit_of_its_own():
     alone = [gradient(shot, model, misfit=misfit, budget="64MB") for shot, misfit in zip(shots, misfits, strict=True)]
     assert [owed.misfit for owed in together] == [owed.misfit for owed in alone]
     assert all(np.array_equal(a.gradient, b.gradient) for a, b in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("make", [smooth_rock, smooth_fluid, smooth_shale, smooth_clay])
+def test_a_parameter_that_is_not_honoured_is_refused(make):
+    model = make()
+    shot = surface_shot(model)
+    shot = shot.with_data(np.zeros((shot.samples, len(shot.receivers))))
+    with pytest.raises(WaveError, match=r"parameter='squared slowness' of waves in .*Model: leave it out, .* by name"):
+        gradient(shot, model, parameter="squared slowness", budget="8MB")

@@ -88,6 +88,8 @@ def test_a_model_that_is_none_is_refused(shot):
         propagate({"velocity": tensor(), "rho": tensor()}, inversion_setups.GRID, shot)
     with pytest.raises(WaveError, match="frequency: give it beside an attenuation"):
         propagate({"velocity": tensor(), "attenuation": tensor()}, inversion_setups.GRID, shot)
+    with pytest.raises(WaveError, match="attenuation of type float: give a tensor of the grid's shape"):
+        propagate({"velocity": tensor(), "attenuation": 0.02}, inversion_setups.GRID, shot, frequency=10.0)
 
 
 def test_it_composes_with_what_comes_before_and_after(shot):

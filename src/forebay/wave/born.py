@@ -92,14 +92,9 @@ def born(
 
 def check_scattering(model: EarthModel, parameter: str) -> None:
     """Refuse models whose waves are not scattered, and parameters that theirs are not."""
-    check_parameter(parameter)
     if physics_of(model).scatterers is Physics.scatterers:
         raise WaveError(f"{NOT_SCATTERED}: give an AcousticModel or an ElasticModel")
-    names = names_of(model)
-    if parameter != "velocity" and len(names) > 1:
-        raise WaveError(
-            f"parameter={parameter!r} of waves in {type(model).__name__}: leave it out, they have arrays by name"
-        )
+    check_parameter(parameter, model)
 
 
 def _check_change(change: Any, model: EarthModel) -> None:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.imaging import check_every
+from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import Adjoint, Loop, pairs, prepare, rehearsed
 from forebay.wave.paged.door import reversal_within
 from forebay.wave.physics import EarthModel, State
@@ -26,7 +27,7 @@ class Gradient:
 
     misfit: float
     gradient: Any
-    """an array like the model's, where that is; of an elastic model one for each of "vp", "vs" and "rho", by name"""
+    """an array like the model's, where that is; of a model of several arrays one for each of them, by name"""
     data: NDArray[Any]
     """what the receivers hear in the model"""
     result: Result
@@ -75,7 +76,8 @@ def gradient(
         ``misfit(data, observed)`` returns a number and its derivative with respect to `data`; of several shots one for
         all, or one for each.
     parameter
-        "velocity", or "squared slowness". An elastic model is always differentiated with respect to its three arrays.
+        "velocity", or "squared slowness" of an acoustic model. Others are differentiated with respect to all of their
+        arrays.
     dt, order, dtype
         As for `simulate`.
     every
@@ -97,10 +99,11 @@ def gradient(
     >>> bool(result.misfit > 0), bool(result.gradient[20:24, 20:30].mean() < 0)  # faster there would fit better
     (True, True)
     """
-    shots, _ = pairs(shot, model)
+    shots, models = pairs(shot, model)
     if any(own.data is None for own in shots):
         raise WaveError("a shot without data: add what its receivers heard with shot.with_data(...)")
-    check_parameter(parameter)
+    for own_model in models:
+        check_parameter(parameter, own_model)
     check_every(every)
     with reversal_within(model, order, dtype, reversal) as (paging, reversal):
         sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every, paging=paging), every)
@@ -124,10 +127,14 @@ def gradient(
         return [Gradient(value, own, heard, result) for value, own, heard in zip(values, owed, data, strict=True)]
 
 
-def check_parameter(parameter: str) -> None:
+def check_parameter(parameter: str, model: EarthModel) -> None:
     """Refuse what a model is not told by."""
     if parameter not in PARAMETERS:
         raise WaveError(f"parameter={parameter!r}: take one of {', '.join(map(repr, PARAMETERS))}")
+    if parameter != "velocity" and len(names_of(model)) > 1:
+        raise WaveError(
+            f"parameter={parameter!r} of waves in {type(model).__name__}: leave it out, they have arrays by name"
+        )
 
 
 class Sensitivity:

@@ -81,7 +81,7 @@ def lsrtm(
         raise WaveError(f"iterations={iterations}: give 1 or more")
     if names_of(model) != ["velocity"]:
         raise WaveError(f"least-squares migration of waves in {type(model).__name__}: give an AcousticModel")
-    check_parameter(parameter)
+    check_parameter(parameter, model)
     if not any(np.any(shot.data) for shot in listed):
         raise WaveError("data of zeros: there is no echo to explain")
     stepping = {name: options[name] for name in ("dt", "order", "dtype") if name in options}

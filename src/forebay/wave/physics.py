@@ -89,6 +89,11 @@ class Physics(Protocol):
         """Return the largest stable time step in a model."""
 
     @staticmethod
+    def reference_frequency(model: Any) -> float:
+        """Return a frequency in Hz that steps must hold whatever is sent, 0 where there is none."""
+        return 0.0
+
+    @staticmethod
     def points_per_wavelength(order: int) -> float:
         """Return how many points the shortest wave needs, see `stability.resolving`."""
 

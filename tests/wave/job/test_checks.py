@@ -79,6 +79,22 @@ class TestOfSteps:
             checked_inputs(self.job(tmp_path, files + '\ntrue = "t.npy"'))
         checked_inputs(self.job(tmp_path, files))
 
+    def test_attenuation_is_held_by_steps_or_refused_before_any_shot(self, tmp_path, files):
+        np.save(tmp_path / "q.npy", np.full(SLOW.shape, 40.0))
+
+        def steps_at(frequency, more=""):
+            physics = f'absorb = 4\nkind = "visco"\nq = "q.npy"\nq_frequency = {frequency}{more}'
+            return checked_inputs(self.job(tmp_path, files, physics=physics))
+
+        assert steps_at(1.0).step == 0.02 and steps_at(5.0).step == pytest.approx(0.01)
+        with pytest.raises(
+            WaveError, match=r"reference frequency of 5 Hz.*more than 1% wrong: take dt of at most 0\.0110"
+        ):
+            steps_at(5.0, "\ndt = 0.02")
+        for frequency in (40.0, 1000.0):
+            with pytest.raises(WaveError, match=rf"reference frequency of {frequency:.0f} Hz"):
+                steps_at(frequency)
+
     def test_a_least_squares_migration_models_shots_in_layers_for_its_fast_model(self, tmp_path, files):
         np.save(tmp_path / "v.npy", FAST)
         np.save(tmp_path / "t.npy", SLOW)

@@ -177,11 +177,14 @@ class TestOfTheModel:
         medium = inputs.medium_of(job(physics=clay), media["true"], grid)
         assert isinstance(medium, ViscoModel) and medium.frequency == 12.0
         assert np.allclose(medium.attenuation, 1 / q, rtol=1e-6) and not medium.attenuation[0].any()
-        for wrong in (0.0, -40.0, np.nan):
+        for wrong in (0.0, -40.0, np.nan, 1 + 1e-9):
             q[2, 3] = wrong
             np.save(tmp_path / "q.npy", q)
             with pytest.raises(WaveError, match="q: expected quality factors above 1, infinite where nothing is lost"):
                 inputs.media_of(job(physics=clay, model=FILE))
+        np.save(tmp_path / "q.npy", q[:0])
+        with pytest.raises(WaveError, match=r"q: expected the shape \(6, 8\) of the velocity; .*q.npy has \(0, 8\)"):
+            inputs.media_of(job(physics=clay, model=FILE))
 
     def test_feet_are_those_of_velocities_in_seg_y(self, job, tmp_path):
         read = inputs._in_metres

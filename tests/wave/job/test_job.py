@@ -81,6 +81,10 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
             r"physics: expected the file q, and q_frequency in Hz, beside kind",
         ),
         (
+            {"physics": 'kind = "visco"\nq = 50.0\nq_frequency = 5.0'},
+            r"physics\.q: expected the name of a file, not 50\.0",
+        ),
+        (
             {"physics": 'kind = "density"', "imaging": 'image = "velocity"'},
             r"imaging\.image: expected only beside physics\.kind = 'elastic'",
         ),
@@ -106,6 +110,7 @@ def test_a_good_job_is_read_with_its_paths_from_its_folder(tmp_path):
         ({"imaging": "every = 0"}, r"imaging\.every: expected greater than or equal to 1, not 0"),
         ({"run": 'workers = 2\nscheduler = "tcp://a:1"'}, r"run: expected either workers, .*, or scheduler"),
         ({"output": 'formats = ["gif"]'}, r"output\.formats\.0: expected 'npy', 'zarr', 'segy' or 'png', not 'gif'"),
+        ({"output": "directory = 5"}, r"output\.directory: expected the name of a folder, not 5"),
         ({"outputs": ""}, r"outputs: no such key; did you mean output\?"),
     ],
 )

@@ -144,7 +144,7 @@ def test_nothing_grows_at_the_largest_time_step_however_rough_the_rock():
     velocity, attenuation = 1500.0 + 3000.0 * rng.random(grid.shape), rng.choice([0.0, 0.02, 0.3, 0.98], grid.shape)
     for frequency in (3.0, 15.0, 300.0):
         model = ViscoModel(velocity, attenuation, grid, frequency)
-        assert np.abs(swings(model, min(largest_dt(model), 0.45 / frequency))).max() < 1 + 1e-7
+        assert np.abs(swings(model, min(largest_dt(model), 0.055 / frequency))).max() < 1 + 1e-7
     clay = ViscoModel(np.full(grid.shape, SPEED), np.full(grid.shape, 0.1), grid, FREQUENCY)
     sizes = np.sort(np.abs(swings(clay, 0.999 * largest_dt(clay))))
     assert 0.9 < sizes[-1] < 1  # all fade
@@ -274,6 +274,13 @@ def test_bounds_are_those_of_the_slowest_and_the_fastest_wave():
     for bounds in ((-0.1, 0.2), (0.0, 1.0)):
         with pytest.raises(WaveError, match=r"bounds of attenuation .* give some from 0 to below 1"):
             started(model, {"attenuation": bounds}, 0.0)
+    for bounds in ((0.0, np.inf), (0.0, np.nan), ("0.0", "1e99")):
+        with pytest.raises(WaveError, match=r"bounds of attenuation .* give some from 0 to below 1"):
+            started(model, {"attenuation": bounds}, 0.0)
+    for bounds in (0.1, None, (0.0,), (0.0, 0.1, 0.2), ("a", "b"), (0.0, None), (0, 10**400)):
+        for name in ("attenuation", "velocity"):
+            with pytest.raises(WaveError, match=rf"bounds of {name}: .* is no pair: give the least and the largest"):
+                started(model, {name: bounds}, 0.0)
 
 
 def test_what_is_no_such_rock_is_refused():
@@ -288,19 +295,46 @@ def test_what_is_no_such_rock_is_refused():
         ((velocity * np.nan, 1 / q), "velocity must be finite and above 0"),
         ((velocity, 1 / q[1:]), r"attenuation of shape \(19, 30\) on a grid of shape \(20, 30\)"),
         ((velocity, 0.02), "an array of the attenuation of type float"),
+        ((velocity, 1 / q + 0j), "attenuation of type complex128: give real numbers"),
+        ((velocity.astype(complex), 1 / q), "velocity of type complex128: give real numbers"),
+        ((velocity, (1 / q).astype(str)), "attenuation of type <U32: give real numbers"),
     ):
         with pytest.raises(WaveError, match=reason):
             ViscoModel(*wrong, grid, FREQUENCY)
-    for frequency in (0.0, np.nan, np.inf, None):
+    for frequency in (0.0, np.nan, np.inf, None, True, np.True_, "15", 1 + 0j, 10**400):
         with pytest.raises(WaveError, match=r"frequency=.*: give that in Hz"):
             ViscoModel(velocity, 1 / q, grid, frequency)
     with pytest.raises(WaveError, match="max_vel=2020"):  # which the fastest waves exceed
         ViscoModel(velocity, 1 / q, grid, FREQUENCY, max_vel=2020.0)
-    with pytest.raises(WaveError, match=r"reference frequency of 600 Hz.*below 500 Hz"):
-        Visco(ViscoModel(velocity, 1 / q, grid, 600.0), 0.001)
     others = [ViscoModel(velocity, 1 / q, grid, frequency) for frequency in (FREQUENCY, 600.0)]
     with pytest.raises(WaveError, match=r"reference frequency of 600 Hz"):
         Visco.of_batch(others, 0.001, 8, np.float32)
+
+
+def test_a_reference_frequency_above_what_is_sent_is_held_by_smaller_steps_or_refused():
+    grid, dt, freq = Grid((31, 61), 10.0, absorb=10), 0.004, 60.0
+    shot = Shot((150.0, 50.0), [(150.0, 550.0)], ricker(6.0, dt, 150), dt)
+    plain, lossy = AcousticModel(np.full(grid.shape, SPEED), grid, 3000.0), even(grid, 5.0, freq, max_vel=3000.0)
+
+    def lost(**options):
+        """Return how much of what is sent is lost at 6 Hz, as an exponent."""
+        heard = (np.fft.rfft(simulate(shot, model, dtype=np.float64, **options)[:, 0]) for model in (lossy, plain))
+        through, whole = (abs(spectrum[round(6.0 * dt * 150)]) for spectrum in heard)
+        return np.log(whole / through)
+
+    assert lost() == pytest.approx(lost(dt=dt / 16), rel=0.01)
+    for work in (
+        lambda: simulate(shot, lossy, dt=dt / 4),
+        lambda: gradient(shot.with_data(np.ones((150, 1))), lossy, dt=dt / 4),
+        lambda: migrate(shot.with_data(np.ones((150, 1))), lossy, dt=dt / 4),
+        lambda: Visco(lossy, dt / 4),
+    ):
+        with pytest.raises(
+            WaveError, match=r"more than 1% wrong: take dt of at most 0\.000918\d s, or .* of at most 55\."
+        ):
+            work()
+    with pytest.raises(WaveError, match=r"reference frequency of 1e\+09 Hz"):
+        simulate(shot, even(grid, 5.0, 1e9))
 
 
 def test_what_is_not_there_is_refused():

@@ -3,6 +3,9 @@
 Plane waves travel at v a b. Stencils in space give a <= 1, the less the fewer points a wavelength has; differences in
 time give b = (omega dt / 2) / sin(omega dt / 2), about 1 + (omega dt)^2 / 24, whatever the velocity. One makes waves
 late and the other early: where each is within `TOLERANCE` of 1, so is their product.
+
+A modulus that depends on the frequency is exact at a reference frequency. Steps of `accurate_dt` of that one take other
+frequencies for ones that differ by 2 `TOLERANCE` at most, see `visco.solid`.
 """
 
 import math
@@ -53,13 +56,18 @@ def accurate_dt(frequency: float) -> float:
 
 def choose_dt(model: EarthModel, sampling: float, frequency: float, order: int = 8) -> float:
     """Return the sampling interval of data where it is stable and fine enough, or its largest whole part that is."""
-    return sampling / math.ceil(sampling / min(SAFETY * largest_dt(model, order), accurate_dt(frequency)))
+    # Beyond what data of this sampling can hold a reference frequency is a mistake, which `check_dt` refuses.
+    reference = min(physics_of(model).reference_frequency(model), 0.5 / sampling)
+    accurate = accurate_dt(max(frequency, reference))
+    return sampling / math.ceil(sampling / min(SAFETY * largest_dt(model, order), accurate))
 
 
 def check_dt(model: EarthModel, dt: float, order: int = 8, frequency: float = 0.0) -> None:
-    """Refuse a time step with which waves would grow without end, or those of a frequency would be too fast."""
+    """Refuse a time step with which waves would grow without end, be too fast, or be lost by a wrong part."""
     stable, accurate = largest_dt(model, order), accurate_dt(frequency)
-    works = f"take dt of at most {_below(min(stable, accurate)):.4g} s"
+    reference = physics_of(model).reference_frequency(model)
+    holding = accurate_dt(reference)
+    works = f"take dt of at most {_below(min(stable, accurate, holding)):.4g} s"
     if not 0 < dt <= stable:
         raise WaveError(
             f"a time step of {dt:.6g} s is unstable (CFL) at {model.fastest:.6g} m/s on a spacing of "
@@ -70,6 +78,12 @@ def check_dt(model: EarthModel, dt: float, order: int = 8, frequency: float = 0.
             f"with a time step of {dt:.6g} s waves of {frequency:.4g} Hz are {TOLERANCE * (dt / accurate) ** 2:.2%} "
             f"too fast, and {TOLERANCE:.1%} is allowed: {works}, or a wavelet of at most "
             f"{_below(frequency * accurate / dt):.4g} Hz"
+        )
+    if dt > holding * (1 + 1e-9):
+        raise WaveError(
+            f"steps of {dt:.6g} s do not hold a reference frequency of {reference:.6g} Hz: at others attenuation would "
+            f"be more than {2 * TOLERANCE:.0%} wrong: {works}, or a reference frequency of at most "
+            f"{_below(reference * holding / dt):.4g} Hz, such as the wavelet's"
         )
 
 

@@ -180,6 +180,10 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
     """
     arrays = arrays_of(model)
     given = {} if bounds is None else bounds if isinstance(bounds, Mapping) else {next(iter(arrays)): bounds}
+    for name in given:
+        if name not in arrays:
+            raise WaveError(f"bounds of {name!r}: this model has {', '.join(map(repr, arrays))}")
+    given = {name: _pair_of(name, pair) for name, pair in given.items()}
     for name in arrays.keys() & LOSSES:  # where the slowest waves are slower than the velocity
         slowest /= float(speeds(given[name][1] if name in given else arrays[name].max())[0])
     found = {}
@@ -192,18 +196,13 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
         if name not in DENSITIES:
             least = max(least, slowest)
         found[name] = min(least, float(moves.min(initial=np.inf))), 1.5 * float(values.max())
-    for name, pair in given.items():
-        if name not in arrays:
-            raise WaveError(f"bounds of {name!r}: this model has {', '.join(map(repr, arrays))}")
-        least, most = map(float, pair)
+    for name, (least, most) in given.items():
         moves = arrays[name][(arrays[name] > 0) | (name in RATIOS)]
         if not least <= moves.min(initial=least) <= moves.max(initial=least) <= most < float("inf"):
             raise WaveError(
                 f"bounds of {name} from {least:.6g} to {most:.6g}, where the model has {moves.min():.6g} to "
                 f"{moves.max():.6g}: give bounds that hold the model from which the inversion begins"
             )
-        if name in LOSSES and not 0 <= least <= most < 1:
-            raise WaveError(f"bounds of {name} from {least:.6g} to {most:.6g}: give some from 0 to below 1")
         if name not in (*DENSITIES, *RATIOS) and 0 < least < slowest * (1 - 1e-9):
             raise WaveError(
                 f"{name} of {least:.6g} m/s makes waves that are too short for a spacing of "
@@ -212,6 +211,17 @@ def bounds_of(model: Any, bounds: Any, slowest: float) -> dict[str, tuple[float,
             )
         found[name] = least, most
     return found
+
+
+def _pair_of(name: str, pair: Any) -> tuple[float, float]:
+    """Return bounds of an array as numbers; refuse what is no pair, and what no attenuation can be."""
+    try:
+        least, most = map(float, pair)
+    except (TypeError, ValueError, OverflowError):
+        raise WaveError(f"bounds of {name}: {pair!r} is no pair: give the least and the largest value") from None
+    if name in LOSSES and not 0 <= least <= most < 1:
+        raise WaveError(f"bounds of {name} from {least:.6g} to {most:.6g}: give some from 0 to below 1")
+    return least, most
 
 
 def fastest_of(limits: Mapping[str, tuple[float, float]]) -> float:

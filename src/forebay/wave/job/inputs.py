@@ -179,17 +179,16 @@ def _in_metres(job: Job, path: Path, velocity: NDArray[Any]) -> NDArray[Any]:
 def _like(job: Job, velocity: NDArray[Any], path: Path, name: str) -> NDArray[Any]:
     """Read a field that must have the shape of the velocity; of quality factors, what waves lose."""
     read = read_field(path, model_dialect(job)).values
+    if read.shape != velocity.shape:
+        raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {read.shape}")
     if name == "q" and read.dtype.kind in "fiu":
-        if not read.min() > 1:
-            raise WaveError(
-                f"q: expected quality factors above 1, infinite where nothing is lost; {path} has {read.min()}"
-            )
+        least = read.min()
+        if not (least > 1 and np.float32(1 / least) < 1):
+            raise WaveError(f"q: expected quality factors above 1, infinite where nothing is lost; {path} has {least}")
         read = 1 / read
     values = np.ascontiguousarray(real_values(read, name, path), np.float32)
     if name in ("true", "vs"):
         values = _in_metres(job, path, values)
-    if values.shape != velocity.shape:
-        raise WaveError(f"{name}: expected the shape {velocity.shape} of the velocity; {path} has {values.shape}")
     return values
 
 

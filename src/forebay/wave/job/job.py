@@ -148,6 +148,8 @@ def _complaint(error: Any) -> str:
         if not key:
             return reason  # names its table itself
         return f"{key}: expected {reason}" + ("" if isinstance(value, dict) else f", not {value!r}")
+    if kind == "path_type":
+        return f"{key}: expected the name of a {'folder' if loc[-1] == 'directory' else 'file'}, not {value!r}"
     if kind == "model_type":
         return f"{key}: expected a table, [{key}] with its keys below, not {value!r}"
     wanted = error["msg"].replace("Input should be ", "").split(", unable")[0].split(", got")[0]

@@ -1,8 +1,8 @@
 """The model of waves in a standard linear solid."""
 
-import math
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,16 @@ from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import FluidModel, check_max_vel
 from forebay.wave.visco.solid import speeds
 
+HIGHEST = 1e12
+"""Hz, which no frequency of a wave in rock reaches"""
+
 
 @dataclass(frozen=True, eq=False)
 class ViscoModel(FluidModel):
     """Rock that takes energy from pressure waves: a standard linear solid of constant density, one relaxation a point.
 
-    A wave of the reference frequency loses a part of 2 pi / Q of its energy in a period, and travels at the velocity.
-    Waves of other frequencies lose less; slower ones travel more slowly, and faster ones faster.
+    A wave of the reference frequency travels at the velocity and loses about 2 pi / Q of its energy in a period, where
+    Q is large. Waves of other frequencies lose less; slower ones travel more slowly, and faster ones faster.
 
     Examples
     --------
@@ -43,6 +46,8 @@ class ViscoModel(FluidModel):
     def __post_init__(self) -> None:
         for name in ("velocity", "attenuation"):
             values = computable(getattr(self, name), f"an array of the {name}")
+            if values.dtype.kind not in "fiub":
+                raise WaveError(f"{name} of type {values.dtype}: give real numbers")
             if tuple(values.shape) != self.grid.shape:
                 raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
         if not (self.extremes[0] > 0 and self.extremes[1] < float("inf")):
@@ -57,7 +62,9 @@ class ViscoModel(FluidModel):
             raise WaveError(
                 "velocity and attenuation are not in the same memory: give both as NumPy's or both on the GPU"
             )
-        if not (isinstance(self.frequency, (int, float, np.number)) and 0 < self.frequency < math.inf):
+        given: Any = self.frequency
+        is_number = not isinstance(given, bool) and isinstance(given, Real)
+        if not (is_number and 0 < given < HIGHEST):
             raise WaveError(
                 f"frequency={self.frequency!r}: give that in Hz at which velocity and attenuation hold, such as the "
                 "wavelet's"

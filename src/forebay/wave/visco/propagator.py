@@ -24,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from forebay.errors import WaveError
 from forebay.wave.acoustic.propagator import Acoustic, Antenna
 from forebay.wave.earth.arrays import computable, returned
 from forebay.wave.earth.folding import POINTS, folded
@@ -60,12 +59,6 @@ class Visco(Acoustic):
 
     def __post_init__(self) -> None:
         models: dict[Any, None] = dict.fromkeys(self.batch or (self.model,))
-        highest = max(each.frequency for each in models)
-        if not highest * self.dt < 0.5:
-            raise WaveError(
-                f"a reference frequency of {highest:.6g} Hz, which steps of {self.dt:.6g} s do not hold: give one "
-                f"below {0.5 / self.dt:.4g} Hz, such as the wavelet's"
-            )
         super().__post_init__()
         excess = {each: self._excess(each) for each in models}
         several = self.batch if len(models) > 1 else ()
@@ -88,6 +81,11 @@ class Visco(Acoustic):
     def _excess(self, model: Any) -> Any:
         excess = excess_of(computable(model.attenuation).astype(np.float64)).astype(self.dtype)
         return self.rows.pad(model.grid.extend(excess, self.halo))
+
+    @staticmethod
+    def reference_frequency(model: Any) -> float:
+        """Return the frequency at which velocity and attenuation hold."""
+        return float(model.frequency)
 
     @staticmethod
     def state_shapes(grid: Grid, order: int) -> dict[str, tuple[int, ...]]:

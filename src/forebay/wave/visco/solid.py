@@ -10,7 +10,12 @@ It is v^2 h / x for the slowest waves and v^2 h x for the fastest ones. In steps
     S = (1 - z) / (1 + z) / T,    T = tan(pi frequency dt),
 
 with z a delay by one step (a bilinear transform): the modulus at the reference frequency, and for the slowest and the
-fastest waves, is that above, and at no frequency of the steps does it give energy. It then is
+fastest waves, is that above, and at no frequency of the steps does it give energy. At a frequency F it is that of
+
+    tan(pi F dt) / T times the reference frequency, in place of F,
+
+and 1 / Q changes by no larger a part than the frequency does. `stability` keeps that at 1 %: where dt is as small as
+waves of F and of the reference frequency ask for, pi F dt is below 0.174. The modulus of steps is
 
     M = v^2 s (1 - f z) / (1 - e z),    s = h (x + T) / (1 + x T),    f = (x - T) / (x + T),    d = f - e.
 """
