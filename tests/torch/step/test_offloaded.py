@@ -9,6 +9,7 @@ import torch
 from tests.torch.cases import mostly_slow
 from tests.torch.models import DEVICES, deterministic  # noqa: F401
 from torch import nn, optim
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from forebay import Budget
 from forebay.errors import BudgetError, PlanError
@@ -254,13 +255,22 @@ def test_a_frozen_parameter_with_a_gradient_is_stepped_as_before():
     assert same(ours, theirs)
 
 
-def test_masters_follow_what_others_do_to_their_parameters():
+def as_autograd_sees(weight):
+    with torch.no_grad():
+        weight[0] = 3.0
+
+
+def by_data(weight):
+    weight.data[0] = 3.0
+
+
+@pytest.mark.parametrize("change", [as_autograd_sees, by_data])
+def test_masters_follow_what_others_do_to_their_parameters(change):
     model = net(dtype=torch.bfloat16)
     optimizer = offloaded(optim.SGD(model.parameters(), 1e-3), "1MB", master=True)
     train(model, optimizer)
     master = optimizer.state[model[0].weight]["master"].clone()
-    with torch.no_grad():
-        model[0].weight[0] = 3.0
+    change(model[0].weight)
     model[0].weight.grad = torch.zeros_like(model[0].weight)
     optimizer.step()
     assert (model[0].weight[0] == 3).all()
@@ -354,3 +364,35 @@ def test_batches_hold_the_budget_whatever_the_sizes():
             staying = plan.total - plan.moved
             moving = [sum(sizes[number] for number in batch) for batch in plan.batches[: plan.moving]]
             assert staying + max(moving, default=0) <= device and (plan.moving > 0) == (plan.total > device)
+
+
+class EndOfMemory(TorchDispatchMode):
+    """Has the n-th operation find no memory, of those whose names hold some word."""
+
+    def __init__(self, number, word=""):
+        super().__init__()
+        self.left, self.word = number, word
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.left -= self.word in str(func)
+        if not self.left:
+            self.left -= 1
+            raise torch.OutOfMemoryError("out of memory")
+        return func(*args, **(kwargs or {}))
+
+
+def test_memory_that_ends_while_masters_are_made_loses_nothing():
+    model = net(dtype=torch.bfloat16)
+    optimizer = offloaded(optim.AdamW(model.parameters()), "1MB", master=True)
+    train(model, optimizer)
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with pytest.raises(torch.OutOfMemoryError), EndOfMemory(4, "_to_copy"):
+        optimizer.step()
+    after = optimizer.state_dict()["state"]
+    assert len(optimizer.state) == len(before) and after.keys() == before.keys()
+    for number, states in before.items():
+        assert all(torch.equal(after[number][key], state) for key, state in states.items())
+    optimizer.step()
+    assert all(states["step"] == 4 for states in optimizer.state.values())

@@ -55,7 +55,6 @@ class OffloadedStates:
         self._loading: dict[str, Any] = {}
         self._held = 0
         self._leaving: deque[Away] = deque()
-        self._versions: dict[Tensor, int] = {}  # of parameters, when they were made the rounding of their masters
 
     def explain(self) -> str:
         """Tell where the states are."""
@@ -155,30 +154,30 @@ class OffloadedStates:
     def _advance(self, batch: Sequence[Tensor]) -> None:
         """Have the optimizer's own code step some parameters, or their masters."""
         states, among = self.optimizer.state, set(batch)
-        stepped = {p: self._stand_in(p) if self._mastered(p) else p for p in batch}
-        groups = [[stepped[p] for p in group["params"] if p in among] for group in self.optimizer.param_groups]
+        # All of them are there before anything moves: memory may end while they are made.
+        masters = {p: self._stand_in(p) for p in batch if self._mastered(p)}
+        groups = [[masters.get(p, p) for p in group["params"] if p in among] for group in self.optimizer.param_groups]
         try:
+            for p, master in masters.items():
+                if own := {key: state for key, state in states.get(p, {}).items() if key != MASTER}:
+                    states[master] = own
             with self._instead(groups):
                 unhooked_step(self.optimizer)
         finally:
-            for p, master in stepped.items():
-                if master is not p:
-                    master.grad = None
-                    states[p] = states.pop(master, {}) | {MASTER: master}
-                    p.copy_(master)
-                    self._versions[p] = p._version
+            for p, master in masters.items():
+                master.grad = None
+                states[p] = states.pop(master, states.get(p, {})) | {MASTER: master}
+            for p, master in masters.items():
+                p.copy_(master)
 
     def _stand_in(self, parameter: Tensor) -> Tensor:
-        """Return the float32 copy of a parameter, which has its states and its gradient for as long as a step takes."""
-        states = self.optimizer.state
-        own = states.pop(parameter, {})
-        master: Tensor = own.pop(MASTER) if MASTER in own else parameter.detach().float()
-        if self._versions.get(parameter) != parameter._version:  # somebody else may have changed it
-            master = torch.where(master.to(parameter.dtype) == parameter, master, parameter.float())
+        """Return the float32 copy of a parameter, with its gradient."""
+        wide = parameter.detach().float()
+        master: Tensor = self.optimizer.state.get(parameter, {}).get(MASTER, wide)
+        if master is not wide:  # somebody else may have changed the parameter, and nothing need have counted that
+            torch.where(master.to(parameter.dtype) == parameter, master, wide, out=master)
         assert parameter.grad is not None
         master.grad = parameter.grad.float()
-        if own:
-            states[master] = own
         return master
 
     # Between the device and the host.
@@ -269,7 +268,6 @@ class OffloadedStates:
     def load(self) -> None:
         """Take over the states of what was loaded, on the host, as the optimizer would on the device."""
         saved, self._loading, self._plan = self._loading, {}, None
-        self._versions.clear()
         for group, numbers in zip(self.optimizer.param_groups, saved["param_groups"], strict=True):
             for p, number in zip(group["params"], numbers["params"], strict=True):
                 for key, state in saved["state"].get(number, {}).items():
