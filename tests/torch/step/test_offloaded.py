@@ -431,7 +431,7 @@ def test_states_are_whole_after_memory_ended_anywhere_in_a_step():
     for model, optimizer in (ours, theirs):
         train(model, optimizer)
     before = copy.deepcopy(ours[1].state_dict()["state"])
-    with pytest.raises(torch.OutOfMemoryError), EndOfMemory(2, "set_"):
+    with pytest.raises(torch.OutOfMemoryError), EndOfMemory(4, "set_"):
         train(*ours, steps=1, seed=2)
     assert all(torch.equal(own[key], before[n][key]) for n, own in ours[1].state_dict()["state"].items() for key in own)
     train(*ours, seed=2)
