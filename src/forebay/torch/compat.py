@@ -57,6 +57,12 @@ def transformed() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None or forward_ad._current_level >= 0
 
 
+def batched(tensor: torch.Tensor) -> bool:
+    """Tell whether a tensor stands for many, as vmap and gradients of many outputs at once have it."""
+    either = torch._C._functorch.is_batchedtensor(tensor) or torch._C._functorch.is_legacy_batchedtensor(tensor)
+    return bool(either)
+
+
 def differentiated_by_func() -> bool:
     """Tell whether torch.func.grad, or another of its reverse derivatives, is at work."""
     levels = torch._C._functorch.get_interpreter_stack() or []

@@ -1,15 +1,19 @@
 """The loss of a head, some rows at a time, beside torch's own."""
 
 import copy
+import weakref
 
 import pytest
 import torch
 from tests.torch.models import DEVICES, deterministic  # noqa: F401
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from forebay.errors import BudgetError, PlanError
 from forebay.torch import linear_cross_entropy
+from forebay.torch.step import cross_entropy
 
 ROWS, WIDTH, WORDS = (3, 7), 16, 50
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 2e-6, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -78,7 +82,7 @@ def test_only_logits_of_the_budget_are_there_at_once():
     hidden, head, target = problem()
     made = []
 
-    class Watching(torch.utils._python_dispatch.TorchDispatchMode):
+    class Watching(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
             result = func(*args, **(kwargs or {}))
             if isinstance(result, torch.Tensor):
@@ -88,6 +92,28 @@ def test_only_logits_of_the_budget_are_there_at_once():
     with Watching():
         linear_cross_entropy(hidden, head.weight, target, head.bias, budget=4 * WORDS * 8).backward()
     assert max(made) == max(4, WIDTH) * WORDS < 21 * WORDS  # four rows of logits, or the gradient of the weight
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_logits_in_all_types_together_stay_within_the_budget(dtype, softcap):
+    words, peak, there = 3000, 0, {}
+
+    class Watching(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            nonlocal peak
+            result = func(*args, **(kwargs or {}))
+            for one in tree_leaves(result):
+                if isinstance(one, torch.Tensor) and one.dim() == 2 and one.shape[-1] == words:
+                    there[one.untyped_storage()._cdata] = weakref.ref(one), one.untyped_storage().nbytes()
+            peak = max(peak, sum(nbytes for one, nbytes in there.values() if one() is not None))
+            return result
+
+    hidden = torch.randn(64, 4, dtype=dtype, requires_grad=True)
+    with Watching():
+        weight = torch.randn(words, 4, dtype=dtype)
+        linear_cross_entropy(hidden, weight, torch.randint(words, (64,)), budget="400kB", softcap=softcap)
+    assert 200_000 < peak <= 400_000
 
 
 def test_a_head_tied_to_the_embedding_trains_as_with_whole_logits():
@@ -129,12 +155,34 @@ def test_a_mean_over_many_rows_loses_nothing_in_float16():
     assert (weights[0] - weights[1]).abs().max() <= 2e-3 * weights[1].abs().max()
 
 
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_float16_overflows_no_earlier_than_with_whole_logits(reduction):
+    torch.manual_seed(0)
+    hidden = torch.randn(8192, WIDTH, dtype=torch.float16)
+    hidden[:, 0] = 24
+    target = torch.randint(WORDS, (8192,)).where(torch.rand(8192) < 0.4, 0)
+    weight = (torch.randn(WORDS, WIDTH) * 0.02).half().requires_grad_()
+    scale = 128.0 if reduction == "mean" else 128.0 / 8192
+    exact = torch.autograd.grad(128 * functional.cross_entropy(hidden.double() @ weight.double().T, target), weight)[0]
+    loss = linear_cross_entropy(hidden, weight, target, reduction=reduction).sum()
+    ours = torch.autograd.grad(loss * scale, weight)[0]
+    assert (ours.double() - exact).abs().max() <= 2e-3 * exact.abs().max()
+
+
+def test_a_negative_target_is_no_word_where_it_is_not_looked_at_before(monkeypatch):
+    hidden, head, target = problem()
+    monkeypatch.setattr(cross_entropy, "_check", lambda *_: None)  # as on a GPU, whose kernels then raise
+    target[0, 1] = -1
+    with pytest.raises(IndexError, match=f"{WORDS} is out of bounds"):
+        linear_cross_entropy(hidden, head.weight, target)
+
+
 def test_sums_over_many_chunks_in_bfloat16_lose_no_more_than_one_product():
     hidden, head, target = problem(torch.bfloat16, rows=(4096,), bias=False)
     exact = gradients(plain(hidden.double(), head.double(), target), hidden, head)[1]
     head.bfloat16()
     errors = []
-    for budget in (50 * 6 * 4096, 50 * 6 * 16):
+    for budget in (50 * 10 * 4096, 50 * 10 * 16):
         loss = linear_cross_entropy(hidden, head.weight, target, budget=budget)
         errors.append((gradients(loss, hidden, head)[1].double() - exact).norm() / exact.norm())
     assert errors[1] <= 1.5 * errors[0]
@@ -208,3 +256,11 @@ def test_transforms_are_refused_in_words():
     hidden, head, target = problem()
     with pytest.raises(PlanError, match=r"no transform of torch\.func"):
         torch.func.grad(lambda hidden: linear_cross_entropy(hidden, head.weight, target))(hidden)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "none"])
+def test_gradients_of_many_at_once_are_refused_in_words(reduction):
+    hidden, head, target = problem()
+    loss = linear_cross_entropy(hidden, head.weight, target, reduction=reduction)
+    with pytest.raises(RuntimeError, match="one gradient at a time"):
+        torch.autograd.grad(loss, hidden, torch.ones(2, *loss.shape), is_grads_batched=True)

@@ -3,12 +3,14 @@
 import copy
 import io
 import itertools
+import re
 
 import pytest
 import torch
 from tests.torch.cases import mostly_slow
 from tests.torch.models import DEVICES, deterministic  # noqa: F401
 from torch import nn, optim
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from forebay import Budget
 from forebay.errors import BudgetError, PlanError
@@ -254,13 +256,22 @@ def test_a_frozen_parameter_with_a_gradient_is_stepped_as_before():
     assert same(ours, theirs)
 
 
-def test_masters_follow_what_others_do_to_their_parameters():
+def as_autograd_sees(weight):
+    with torch.no_grad():
+        weight[0] = 3.0
+
+
+def by_data(weight):
+    weight.data[0] = 3.0
+
+
+@pytest.mark.parametrize("change", [as_autograd_sees, by_data])
+def test_masters_follow_what_others_do_to_their_parameters(change):
     model = net(dtype=torch.bfloat16)
     optimizer = offloaded(optim.SGD(model.parameters(), 1e-3), "1MB", master=True)
     train(model, optimizer)
     master = optimizer.state[model[0].weight]["master"].clone()
-    with torch.no_grad():
-        model[0].weight[0] = 3.0
+    change(model[0].weight)
     model[0].weight.grad = torch.zeros_like(model[0].weight)
     optimizer.step()
     assert (model[0].weight[0] == 3).all()
@@ -323,6 +334,111 @@ def test_what_cannot_work_is_refused_before_anything_is_stepped():
         offloaded(optimizer, TIGHT)
 
 
+def test_masters_are_refused_where_they_cannot_be():
+    model = net(dtype=torch.bfloat16)
+    with pytest.raises(PlanError, match="another optimizer than Adagrad"):
+        offloaded(optim.Adagrad(model.parameters()), TIGHT, master=True)
+    optimizer = offloaded(optim.Adam(model.parameters()), TIGHT, master=True)
+    train(model, optimizer)
+    with pytest.raises(PlanError, match="has no masters"):
+        copy.deepcopy(optimizer)
+
+
+def test_a_step_that_somebody_put_in_place_is_refused():
+    optimizer = optim.SGD(net().parameters())
+    own = optimizer.step
+    optimizer.step = lambda: own()
+    with pytest.raises(PlanError, match="call offloaded before"):
+        offloaded(optimizer, TIGHT)
+
+
+def test_hooks_registered_later_see_and_change_what_is_loaded():
+    ours, theirs = pair(OPTIMIZERS["adam"])
+    for model, optimizer in (ours, theirs):
+        train(model, optimizer)
+        saved = copy.deepcopy(optimizer.state_dict())
+
+        def forget(_, saved):
+            nothing = {number: own | {"exp_avg": own["exp_avg"] * 0} for number, own in saved["state"].items()}
+            return saved | {"state": nothing}
+
+        optimizer.register_load_state_dict_pre_hook(forget)
+        optimizer.load_state_dict(saved)
+        assert not optimizer.state_dict()["state"][0]["exp_avg"].any()
+    assert same(ours, theirs)
+
+
+def vectors(lengths, make=optim.AdamW):
+    parameters = [nn.Parameter(torch.ones(length)) for length in lengths]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    return parameters, make(parameters)
+
+
+def test_a_host_as_large_as_the_error_asks_for_holds_the_budget():
+    parameters, optimizer = vectors([1000, 10, 300, 7] * 4)
+    with pytest.raises(BudgetError, match="host=") as told:
+        offloaded(optimizer, Budget(device="12kB")).step()
+    asked = int(re.search(r"host=(\d+)", str(told.value))[1])
+    parameters, optimizer = vectors([1000, 10, 300, 7] * 4)
+    offloaded(optimizer, Budget(device="12kB", host=asked)).step()
+    optimizer.step()
+    moved = states_of(optimizer).metrics.moved
+    kept = 8 * sum(map(len, parameters)) - moved["down 1"] // 2
+    assert moved["down 1"] and kept <= 12_000 and moved["up 1"] == moved["down 1"] // 2
+
+
+def test_states_of_parameters_frozen_later_are_in_the_budget():
+    parameters, optimizer = vectors([1024] * 8)
+    offloaded(optimizer, Budget(device=4 * 8192))
+    for p in parameters[4:]:
+        p.requires_grad_(False)
+        p.grad = None
+    optimizer.step()
+    for p in parameters:
+        p.requires_grad_(not p.requires_grad)
+        p.grad = torch.ones_like(p) if p.requires_grad else None
+    with pytest.raises(BudgetError, match="have to leave"):
+        optimizer.step()
+
+
+def test_states_that_have_not_all_axes_are_planned_as_they_are():
+    matrix = nn.Parameter(torch.ones(512, 512))
+    matrix.grad = torch.ones_like(matrix)
+    optimizer = offloaded(optim.Adafactor([matrix]), "5kB")
+    optimizer.step()
+    assert "4.1kB of states" in states_of(optimizer).explain()
+    optimizer = offloaded(vectors([1000] * 4, optim.Adafactor)[1], Budget(device="8.5kB", host="1MB"))
+    optimizer.step()
+    assert "16.4kB of states" in states_of(optimizer).explain()
+    assert 4096 <= states_of(optimizer).metrics.peak["device"] <= 8_500
+
+
+def test_states_that_are_there_already_leave_at_once():
+    _, theirs = pair(OPTIMIZERS["adam"], Budget(device="1MB"))
+    train(*theirs)
+    model, optimizer = copy.deepcopy(theirs)
+    offloaded(optimizer, TIGHT)
+    moved = states_of(optimizer).metrics.moved
+    assert moved["down 1"] == 2 * sum(p.nbytes for p in model.parameters())
+    train(model, optimizer, seed=2)
+    train(*theirs, seed=2)
+    assert same((model, optimizer), theirs) and states_of(optimizer).metrics.peak["device"] <= TIGHT["device"]
+
+
+def test_states_are_whole_after_memory_ended_anywhere_in_a_step():
+    ours, theirs = pair(OPTIMIZERS["adamw foreach"])
+    for model, optimizer in (ours, theirs):
+        train(model, optimizer)
+    before = copy.deepcopy(ours[1].state_dict()["state"])
+    with pytest.raises(torch.OutOfMemoryError), EndOfMemory(4, "set_"):
+        train(*ours, steps=1, seed=2)
+    assert all(torch.equal(own[key], before[n][key]) for n, own in ours[1].state_dict()["state"].items() for key in own)
+    train(*ours, seed=2)
+    train(*theirs, seed=2)
+    assert same(ours, theirs) and states_of(ours[1]).metrics.peak["device"] <= TIGHT["device"]
+
+
 def test_a_subclass_with_torchs_own_step_is_taken():
     class Named(optim.AdamW):
         pass
@@ -354,3 +470,35 @@ def test_batches_hold_the_budget_whatever_the_sizes():
             staying = plan.total - plan.moved
             moving = [sum(sizes[number] for number in batch) for batch in plan.batches[: plan.moving]]
             assert staying + max(moving, default=0) <= device and (plan.moving > 0) == (plan.total > device)
+
+
+class EndOfMemory(TorchDispatchMode):
+    """Has the n-th operation find no memory, of those whose names hold some word."""
+
+    def __init__(self, number, word=""):
+        super().__init__()
+        self.left, self.word = number, word
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.left -= self.word in str(func)
+        if not self.left:
+            self.left -= 1
+            raise torch.OutOfMemoryError("out of memory")
+        return func(*args, **(kwargs or {}))
+
+
+def test_memory_that_ends_while_masters_are_made_loses_nothing():
+    model = net(dtype=torch.bfloat16)
+    optimizer = offloaded(optim.AdamW(model.parameters()), "1MB", master=True)
+    train(model, optimizer)
+    before = copy.deepcopy(optimizer.state_dict()["state"])
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    with pytest.raises(torch.OutOfMemoryError), EndOfMemory(4, "_to_copy"):
+        optimizer.step()
+    after = optimizer.state_dict()["state"]
+    assert len(optimizer.state) == len(before) and after.keys() == before.keys()
+    for number, states in before.items():
+        assert all(torch.equal(after[number][key], state) for key, state in states.items())
+    optimizer.step()
+    assert all(states["step"] == 4 for states in optimizer.state.values())

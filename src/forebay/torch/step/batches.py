@@ -1,5 +1,6 @@
 """Which parameters an optimizer steps together, and whose states stay on the device, so that a budget holds."""
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -23,6 +24,19 @@ class BatchPlan(NamedTuple):
     """bytes of all states"""
     peak: int
     """the most bytes on the device, one batch coming, one being stepped, and one leaving"""
+
+
+class StateShape(NamedTuple):
+    """What a state has of its parameter's shape: some, as Adafactor's, have not all axes."""
+
+    itemsize: int
+    whole: Sequence[bool]
+    """whether an axis is as long as the parameter's, rather than 1"""
+
+    def nbytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes of one that a parameter of some shape has."""
+        lengths = zip(shape, self.whole, strict=True)
+        return self.itemsize * math.prod(length for length, whole in lengths if whole)
 
 
 def plan_batches(sizes: Sequence[int], budget: Budget) -> BatchPlan:
@@ -51,7 +65,7 @@ def plan_batches(sizes: Sequence[int], budget: Budget) -> BatchPlan:
     if moved > host:
         raise BudgetError(
             f"{to_text(moved)} of an optimizer's states have to leave the device, and the budget has {to_text(host)} "
-            f"of the host: give Budget(device={to_text(device)!r}, host={to_text(moved)!r}), or more of the device"
+            f"of the host: give Budget(device={device}, host={moved}), or more of the device"
         )
     return BatchPlan(batches, moving, moved, total, min(device, staying + _together(bytes_of[:moving])))
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from forebay.errors import BudgetError, PlanError
-from forebay.torch.compat import keeps_graph, transformed
+from forebay.torch.compat import batched, keeps_graph, transformed
 from forebay.units import to_bytes, to_text
 
 COLUMNS = 2**14
@@ -50,7 +50,7 @@ def linear_cross_entropy(
     softcap : float, optional
         Logits are ``softcap * tanh(logits / softcap)``, as in models that cap them.
     budget : str or int
-        Bytes of what is there of logits at once: a chunk in the type of the product, and in float32.
+        Bytes of what is there of logits at once: a chunk in the type of the product, and what float32 there is of it.
 
     Returns
     -------
@@ -76,7 +76,8 @@ def linear_cross_entropy(
     autocast = torch.is_autocast_enabled(kind) and hidden.dtype != torch.float64
     dtype = torch.get_autocast_dtype(kind) if autocast else torch.promote_types(hidden.dtype, weight.dtype)
     wide = torch.promote_types(dtype, torch.float32)
-    each = len(weight) * (dtype.itemsize + wide.itemsize) * (1 if softcap is None else 2)
+    narrow, copies = (1 if softcap is None else 2), (1 if softcap is None and dtype == wide else 2)
+    each = len(weight) * (narrow * dtype.itemsize + copies * wide.itemsize)
     rows = to_bytes(budget) // each
     if not rows:
         raise BudgetError(f"budget: the logits of one row take {to_text(each)}: give that or more")
@@ -114,7 +115,7 @@ def _check(hidden: Tensor, weight: Tensor, target: Tensor, bias: Tensor | None, 
         raise PlanError(f"bias of shape {tuple(bias.shape)}: give one of {tuple(weight.shape[:1])}")
     if transformed():
         raise PlanError("linear_cross_entropy runs in no transform of torch.func: use torch's own cross_entropy there")
-    if target.is_cpu and target.numel():  # a GPU notices by itself, and a wait for it would cost more
+    if target.is_cpu and target.numel():  # a GPU notices as it computes: a wait would cost more
         wrong = (target != ignore_index) & ((target < 0) | (target >= len(weight)))
         if wrong.any():
             raise PlanError(
@@ -145,14 +146,20 @@ class HeadGradients:
         self.weight = torch.zeros(weight.shape, dtype=how.wide, device=device) if asked[1] else None
         self.bias = torch.zeros(len(weight), dtype=how.wide, device=device) if asked[2] else None
 
-    def add(self, at: slice, logits: Tensor, hidden: Tensor, weight: Tensor) -> None:
-        """Add what the gradients of some rows' logits come to."""
+    def add(self, at: slice, logits: Tensor, hidden: Tensor, weight: Tensor, scales: Tensor | None) -> None:
+        """Add what the gradients of some rows' logits come to, each no larger than its row's scale."""
         if self.hidden is not None:
             torch.mm(logits, weight, out=self.hidden[at])
         if self.weight is not None:
+            shrunk = None
+            if hidden.dtype == torch.float16:  # a sum over rows may overflow where their mean does not
+                most = hidden.abs().amax().float() * (len(hidden) if scales is None else scales.abs().sum())
+                shrunk = (-(most / 2**15).log2().ceil().clamp(min=0)).exp2().view(1)
+                hidden = (hidden * shrunk).half()
             for first in range(0, len(weight), COLUMNS):
                 some = slice(first, first + COLUMNS)
-                self.weight[some] += logits[:, some].T @ hidden
+                product = logits[:, some].T @ hidden
+                self.weight[some] += product if shrunk is None else product / shrunk
         if self.bias is not None:
             self.bias += logits.sum(0, dtype=self.bias.dtype)
 
@@ -177,7 +184,9 @@ def _sweep(
             scores = logits if how.softcap is None else logits.div_(how.softcap).tanh_() * how.softcap
             scores = torch.log_softmax(scores, -1, dtype=how.wide)
             counted = target[at] != how.ignore_index
-            right = torch.arange(len(some), device=some.device), target[at].where(counted, 0)
+            words = target[at].where(counted, 0)
+            words = words.where(words >= 0, len(weight))  # a GPU refuses an index that is too large, and wraps these
+            right = torch.arange(len(some), device=some.device), words
             loss = scores[right] * (how.smoothing - 1)
             if how.smoothing:
                 loss -= how.smoothing * scores.mean(-1)
@@ -192,7 +201,7 @@ def _sweep(
             if how.softcap is not None:
                 scores.addcmul_(scores * logits, logits, value=-1)
             torch.mul(scores, (counted if scales is None else counted * scales[at])[:, None], out=logits)
-            gradients.add(at, logits, some, weight)
+            gradients.add(at, logits, some, weight, None if scales is None else scales[at])
             del logits, scores  # before the next are there
     return losses
 
@@ -221,7 +230,7 @@ class _TotalLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
-        _refuse_graph()
+        _refuse_graph(outputs[0])
         scale = (outputs[0] if ctx.count is None else outputs[0] / ctx.count).view(1)
         hidden, weight, bias = (
             None if gradient is None else _scaled(gradient, scale, dtype)
@@ -241,7 +250,7 @@ class _EachLoss(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *outputs: Tensor) -> Any:
-        _refuse_graph()
+        _refuse_graph(outputs[0])
         hidden, target, weight, bias = ctx.saved_tensors
         asked = ctx.needs_input_grad[1], ctx.needs_input_grad[3], ctx.needs_input_grad[4]
         gradients = HeadGradients(ctx.how, hidden, weight, asked)
@@ -257,7 +266,12 @@ def _scaled(gradient: Tensor, scale: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.mul(gradient, scale, out=torch.empty_like(gradient, dtype=dtype) if stays else gradient)
 
 
-def _refuse_graph() -> None:
+def _refuse_graph(scale: Tensor) -> None:
+    if batched(scale):
+        raise RuntimeError(
+            "linear_cross_entropy takes one gradient at a time, without is_grads_batched or vmap: use "
+            "torch.nn.functional.cross_entropy there"
+        )
     if torch.is_grad_enabled():
         raise RuntimeError(
             "linear_cross_entropy has no second derivative, which create_graph=True asks for: use "

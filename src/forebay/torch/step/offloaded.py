@@ -1,6 +1,7 @@
 """`offloaded`: an optimizer's states on the host, those of a few parameters at a time on the device as it steps."""
 
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -70,21 +71,30 @@ def offloaded(optimizer: AnyOptimizer, budget: Budget | str | float, *, master: 
             f"a parameter is a {type(strange[0]).__name__}, which is no plain tensor: what FSDP shards it may offload "
             "itself (CPUOffloadPolicy)"
         )
+    if "step" in vars(optimizer) and not hasattr(optimizer.step, "_wrapped_by_lr_sched"):
+        raise PlanError("somebody put a step in the place of the optimizer's own: call offloaded before that is done")
     devices = {parameter.device for parameter in parameters}
     if len(devices) != 1 or (device := devices.pop()).type not in ("cpu", "cuda"):
         raise PlanError(
             "parameters are on no single CPU or CUDA GPU: move them before, and make an optimizer for each device"
         )
     if master and any(optimizer.state.get(parameter) for parameter in parameters):
-        raise PlanError("parameters have states of their own type already: ask for masters before the first step")
+        raise PlanError(
+            "parameters have states of their own type already: ask for masters before the first step, and of another "
+            "optimizer than Adagrad, which has states from the start"
+        )
     budget, less = less_of_host(budget_of(budget, "offloaded"), free_host_bytes())
     if less:
         logger.warning(less)
     states = OffloadedStates(optimizer, budget, device, master)
+    if any(optimizer.state.get(parameter) for parameter in parameters):
+        with torch.no_grad():
+            states.plan()
     vars(optimizer)["_forebay"] = states
     put_step(optimizer, _step)
     optimizer.register_state_dict_pre_hook(lambda _: states.wait(host=True))
-    optimizer.register_load_state_dict_pre_hook(lambda _, saved: states.set_aside(saved))
+    vars(optimizer)["__getstate__"] = lambda: _plain(optimizer)
+    _take_aside_last(optimizer, states)
     optimizer.register_load_state_dict_post_hook(lambda _: states.load())
     return optimizer
 
@@ -95,6 +105,41 @@ def states_of(optimizer: Optimizer) -> "OffloadedStates":
     if not isinstance(states, OffloadedStates):
         raise PlanError("this optimizer keeps its states itself: call offloaded(optimizer, budget) first")
     return states
+
+
+def _take_aside_last(optimizer: Optimizer, states: OffloadedStates) -> None:
+    """Have the states that are loaded taken aside behind all other hooks, those registered later too."""
+    register: Any = optimizer.register_load_state_dict_pre_hook
+    last = register(lambda _, saved: states.set_aside(saved))
+
+    def register_before(hook: Callable[..., Any], prepend: bool = False) -> Any:
+        nonlocal last
+        handle = register(hook, prepend)
+        last.remove()
+        last = register(lambda _, saved: states.set_aside(saved))
+        return handle
+
+    vars(optimizer)["register_load_state_dict_pre_hook"] = register_before
+
+
+def _plain(optimizer: Optimizer) -> dict[str, Any]:
+    """Return what a copy of an optimizer has, whose states are where its parameters are."""
+    states = states_of(optimizer)
+    if states.master:
+        raise PlanError(
+            "a copy would be plain, and a plain optimizer has no masters: load the state_dict() into an optimizer that "
+            "is offloaded with master=True"
+        )
+    states.wait(host=True)
+    state = {
+        p: {
+            key: value.to(p.device) if isinstance(value, Tensor) and value.dim() else value
+            for key, value in own.items()
+        }
+        for p, own in optimizer.state.items()
+    }
+    kept: dict[str, Any] = type(optimizer).__getstate__(optimizer)
+    return kept | {"state": defaultdict(dict, state)}
 
 
 def _step(optimizer: Optimizer, closure: Callable[[], Any] | None = None) -> Any:

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from forebay.errors import BudgetError
 from forebay.machine.machine import Move, Wait
-from forebay.machine.region import ALIGNMENT
+from forebay.machine.region import aligned
 from forebay.machine.slabs import Piece
 from forebay.metrics import Metrics
 from forebay.torch.compat import unhooked_step
-from forebay.torch.step.batches import BatchPlan, plan_batches
+from forebay.torch.step.batches import BatchPlan, StateShape, plan_batches
 from forebay.torch.storage.mover import mover_for, new_storage
 from forebay.units import Budget, to_text
 
@@ -55,7 +56,7 @@ class OffloadedStates:
         self._loading: dict[str, Any] = {}
         self._held = 0
         self._leaving: deque[Away] = deque()
-        self._versions: dict[Tensor, int] = {}  # of parameters, when they were made the rounding of their masters
+        self._arriving: list[Any] = []  # the ends of copies that no computation waited for yet
 
     def explain(self) -> str:
         """Tell where the states are."""
@@ -72,20 +73,30 @@ class OffloadedStates:
 
     def step(self) -> None:
         """Step all parameters that have gradients, batch by batch."""
-        self.wait()
-        plan = self._planned()
+        plan = self.plan()
+        try:
+            self._step(plan)
+        except BaseException:
+            self._plan = None  # what came up goes down again before the next step
+            raise
+
+    def _step(self, plan: BatchPlan) -> None:
         self._held = plan.total - plan.moved
         parameters = list(self._sizes)
         batches = [[p for p in map(parameters.__getitem__, batch) if p.grad is not None] for batch in plan.batches]
         moving = [sum(self._sizes[p] for p in batch) for batch in batches[: plan.moving]]
         moving += [0] * (len(batches) - plan.moving)
-        coming: Sequence[Any] | None = None
+        fetched = 0
         for number, batch in enumerate(batches):
-            arriving = self._fetch(batch, moving[number]) if coming is None else coming
-            coming = None
-            if number + 1 < len(batches) and self._make_room(moving[number + 1]):
-                coming = self._fetch(batches[number + 1], moving[number + 1])
-            self._hold("states: arrived", arriving)
+            if number == fetched:
+                self._fetch(batch, moving[number])
+                fetched += 1
+            arriving = len(self._arriving)
+            if fetched < len(batches) and self._make_room(moving[fetched]):
+                self._fetch(batches[fetched], moving[fetched])
+                fetched += 1
+            self._hold("states: arrived", self._arriving[:arriving])
+            del self._arriving[:arriving]
             self._advance(batch)
             if number < plan.moving:
                 self._send(batch, moving[number])
@@ -93,48 +104,60 @@ class OffloadedStates:
 
     def wait(self, host: bool = False) -> None:
         """Have the computation wait for all copies, and the host too where it is about to look."""
+        self._hold("states: arrived", self._arriving)
+        self._arriving.clear()
         while self._leaving:
             self._let_go()
         if host and self._mover.device.type == "cuda":
             torch.cuda.synchronize(self._mover.device)
 
-    def _planned(self) -> BatchPlan:
-        """Return the plan for the parameters that there are."""
-        groups = self.optimizer.param_groups
-        parameters = [(p, g) for g in groups for p in g["params"] if p.requires_grad or p.grad is not None]
-        if self._plan is not None and [id(p) for p, _ in parameters] == list(map(id, self._sizes)):
+    def plan(self) -> BatchPlan:
+        """Return the plan for the parameters that there are, with their states where it has them."""
+        self.wait()
+        states = self.optimizer.state
+        every = ((p, group) for group in self.optimizer.param_groups for p in group["params"])
+        # The states of those that were frozen since are still somewhere.
+        groups = {p: group for p, group in every if p.requires_grad or p.grad is not None or states.get(p)}
+        if self._plan is not None and list(map(id, groups)) == list(map(id, self._sizes)):
             return self._plan
-        ratios: dict[tuple[int, torch.dtype], float] = {}
+        kinds: dict[tuple[int, torch.dtype, int], list[StateShape]] = {}
         sizes: dict[Tensor, int] = {}
-        for p, group in parameters:
-            if states := self.optimizer.state.get(p):
-                sizes[p] = sum(state.nbytes for state in states.values() if _movable(state))
-                sizes[p] += 4 * p.numel() if self._mastered(p) and MASTER not in states else 0
+        for p, group in groups.items():
+            if (own := states.get(p, {})).keys() - {MASTER}:
+                sizes[p] = sum(aligned(state.nbytes) for state in own.values() if _movable(state))
+                sizes[p] += aligned(4 * p.numel()) if self._mastered(p) and MASTER not in own else 0
                 continue
-            kind = id(group), p.dtype
-            if kind not in ratios:
-                ratios[kind] = self._ratio(group, p)
-            sizes[p] = int(p.numel() * ratios[kind])
-        self._plan = plan = plan_batches(list(sizes.values()), self.budget)
-        for p in self._sizes:  # some may have stayed that shall do so no more
+            kind = id(group), p.dtype, p.dim()
+            if kind not in kinds:
+                kinds[kind] = self._shapes(group, p)
+            sizes[p] = sum(aligned(state.nbytes(p.shape)) for state in kinds[kind])
+        self._plan, plan = None, plan_batches(list(sizes.values()), self.budget)
+        parameters = list(sizes)
+        moving = plan.batches[plan.moving - 1].stop if plan.moving else 0
+        for p in parameters[moving:]:
+            self._keep(p)
+        lacking = plan.moved - self._mover.room.nbytes
+        if lacking > 0:
+            self._mover.room.reserve(lacking)
+        for p in parameters[:moving]:
             self._send([p], 0)
         self.wait()
-        self._sizes = sizes
-        lacking = plan.moved + 4 * ALIGNMENT * len(sizes) - self._mover.room.nbytes
-        if plan.moved and lacking > 0:
-            self._mover.room.reserve(min(lacking, self.budget["host"] - self._mover.room.nbytes))
+        self._sizes, self._plan = sizes, plan
         return plan
 
-    def _ratio(self, group: dict[str, Any], parameter: Tensor) -> float:
-        """Return the bytes of states for each element, as a step of a tiny parameter tells."""
+    def _shapes(self, group: dict[str, Any], parameter: Tensor) -> list[StateShape]:
+        """Return what states a parameter gets, as a step of a tiny one of as many axes tells."""
         dtype = torch.float32 if self._mastered(parameter) else parameter.dtype
-        tiny = torch.zeros(4, 4, dtype=dtype, device=parameter.device)
+        tiny = torch.zeros(tuple(range(2, 2 + parameter.dim())), dtype=dtype, device=parameter.device)
         tiny.grad = torch.zeros_like(tiny)
         with self._instead([[tiny] if each is group else [] for each in self.optimizer.param_groups]):
             unhooked_step(self.optimizer)
-        states = self.optimizer.state.pop(tiny, {})
-        bytes_of: int = sum(state.nbytes for state in states.values() if _movable(state))
-        return (bytes_of + (tiny.nbytes if self._mastered(parameter) else 0)) / tiny.numel()
+        states = [state for state in self.optimizer.state.pop(tiny, {}).values() if _movable(state)]
+        states += [tiny] if self._mastered(parameter) and tiny.dim() else []
+        return [
+            StateShape(state.element_size(), [own == whole for own, whole in zip(state.shape, tiny.shape, strict=True)])
+            for state in states
+        ]
 
     @contextmanager
     def _instead(self, parameters: Sequence[list[Tensor]]) -> Iterator[None]:
@@ -155,30 +178,30 @@ class OffloadedStates:
     def _advance(self, batch: Sequence[Tensor]) -> None:
         """Have the optimizer's own code step some parameters, or their masters."""
         states, among = self.optimizer.state, set(batch)
-        stepped = {p: self._stand_in(p) if self._mastered(p) else p for p in batch}
-        groups = [[stepped[p] for p in group["params"] if p in among] for group in self.optimizer.param_groups]
+        # All of them are there before anything moves: memory may end while they are made.
+        masters = {p: self._stand_in(p) for p in batch if self._mastered(p)}
+        groups = [[masters.get(p, p) for p in group["params"] if p in among] for group in self.optimizer.param_groups]
         try:
+            for p, master in masters.items():
+                if own := {key: state for key, state in states.get(p, {}).items() if key != MASTER}:
+                    states[master] = own
             with self._instead(groups):
                 unhooked_step(self.optimizer)
         finally:
-            for p, master in stepped.items():
-                if master is not p:
-                    master.grad = None
-                    states[p] = states.pop(master, {}) | {MASTER: master}
-                    p.copy_(master)
-                    self._versions[p] = p._version
+            for p, master in masters.items():
+                master.grad = None
+                states[p] = states.pop(master, states.get(p, {})) | {MASTER: master}
+            for p, master in masters.items():
+                p.copy_(master)
 
     def _stand_in(self, parameter: Tensor) -> Tensor:
-        """Return the float32 copy of a parameter, which has its states and its gradient for as long as a step takes."""
-        states = self.optimizer.state
-        own = states.pop(parameter, {})
-        master: Tensor = own.pop(MASTER) if MASTER in own else parameter.detach().float()
-        if self._versions.get(parameter) != parameter._version:  # somebody else may have changed it
-            master = torch.where(master.to(parameter.dtype) == parameter, master, parameter.float())
+        """Return the float32 copy of a parameter, with its gradient."""
+        wide = parameter.detach().float()
+        master: Tensor = self.optimizer.state.get(parameter, {}).get(MASTER, wide)
+        if master is not wide:  # somebody else may have changed the parameter, and nothing need have counted that
+            torch.where(master.to(parameter.dtype) == parameter, master, wide, out=master)
         assert parameter.grad is not None
         master.grad = parameter.grad.float()
-        if own:
-            states[master] = own
         return master
 
     # Between the device and the host.
@@ -189,12 +212,13 @@ class OffloadedStates:
             self._let_go()
         return self._held + nbytes <= self.budget["device"]
 
-    def _fetch(self, batch: Sequence[Tensor], nbytes: int) -> Sequence[Any]:
-        """Begin to bring the states of some parameters up, and return the ends of the copies."""
+    def _fetch(self, batch: Sequence[Tensor], nbytes: int) -> None:
+        """Begin to bring the states of some parameters up."""
         self._make_room(nbytes)
         self._held += nbytes
         self.metrics.peak["device"] = max(self.metrics.peak["device"], self._held)
         moves: list[Move] = []
+        came: list[tuple[dict[str, Any], str, Tensor]] = []
         for p in batch:
             states = self.optimizer.state.get(p, {})
             for key, state in states.items():
@@ -202,15 +226,27 @@ class OffloadedStates:
                 if home is not None and state is home.view:
                     storage = new_storage(state.nbytes, self._mover.device)
                     moves.append(self._mover.up(home.piece, storage, state.nbytes, home.stored))
-                    states[key] = _onto(torch.empty(0, dtype=state.dtype, device=p.device).set_(storage), state)
+                    flat = torch.empty(0, dtype=state.dtype, device=p.device).set_(storage)
+                    came.append((states, key, _onto(flat, state)))
                     self.metrics.moved["up 1"] += state.nbytes
-        return self._mover.machine.moves("up 1", moves) if moves else []
+        self._arriving += self._mover.machine.moves("up 1", moves) if moves else []
+        for states, key, state in came:  # nothing can fail any more
+            states[key] = state
+
+    def _keep(self, parameter: Tensor) -> None:
+        """Bring the states of a parameter up to stay, and give their places on the host back."""
+        self._fetch([parameter], 0)
+        ends = list(self._arriving)
+        self.wait()
+        for key in self.optimizer.state.get(parameter, {}):
+            if (home := self._homes.pop((parameter, key), None)) is not None:
+                self._mover.room.give(home.piece, ends)
 
     def _send(self, batch: Sequence[Tensor], nbytes: int) -> None:
         """Begin to copy the states of some parameters down, which stay on the device until that is done."""
         moves: list[Move] = []
-        homes: list[HostState] = []
         tensors: list[Tensor] = []
+        went: list[tuple[dict[str, Any], str, HostState]] = []
         for p in batch:
             states = self.optimizer.state.get(p, {})
             for key, state in states.items():
@@ -219,15 +255,17 @@ class OffloadedStates:
                     continue
                 home = self._home(p, key, state)
                 if home is None:
-                    continue
+                    raise BudgetError(
+                        f"the host has {to_text(self._mover.room.nbytes)} of room for states, but none in one piece "
+                        f"for {to_text(state.nbytes)} more: give a budget with more of the host"
+                    )
                 moves.append(self._mover.down(state.untyped_storage(), state.nbytes, home.piece))
-                homes.append(home)
                 tensors.append(state)
-                states[key] = home.view
+                went.append((states, key, home))
                 self.metrics.moved["down 1"] += state.nbytes
         ends = self._mover.machine.moves("down 1", moves) if moves else []
-        for home, end in zip(homes, ends, strict=True):
-            home.stored = end
+        for (states, key, home), end in zip(went, ends, strict=True):
+            states[key], home.stored = home.view, end
         self._leaving.append(Away(nbytes, tensors, ends))
         self.metrics.peak["host"] = max(self.metrics.peak["host"], self._mover.room.used)
 
@@ -269,7 +307,6 @@ class OffloadedStates:
     def load(self) -> None:
         """Take over the states of what was loaded, on the host, as the optimizer would on the device."""
         saved, self._loading, self._plan = self._loading, {}, None
-        self._versions.clear()
         for group, numbers in zip(self.optimizer.param_groups, saved["param_groups"], strict=True):
             for p, number in zip(group["params"], numbers["params"], strict=True):
                 for key, state in saved["state"].get(number, {}).items():
