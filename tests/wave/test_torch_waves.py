@@ -76,6 +76,10 @@ def test_angles_have_no_derivative_and_others_have_theirs(shot):
     (0.5 * propagate(tensors | angle, inversion_setups.GRID, shot, **options).square().sum()).backward()
     expected = gradient(shot, model, **options).gradient
     assert all(np.array_equal(own.grad.numpy(), expected[name]) for name, own in tensors.items())
+    held = {name: own.detach() for name, own in tensors.items()}
+    assert propagate(
+        {"tilt": angle["tilt"].int()} | held, inversion_setups.GRID, shot, dtype=np.float64
+    ).is_floating_point()
     angle["tilt"].requires_grad_()
     with pytest.raises(WaveError, match=r"tilt requires a gradient, and angles have none: give tilt.detach\(\)"):
         propagate(tensors | angle, inversion_setups.GRID, shot, **options)

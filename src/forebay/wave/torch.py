@@ -84,6 +84,7 @@ def propagate(
         raise WaveError(f"{name} of type {type(own).__name__}: give a tensor of the grid's shape")
     if turned := [name for name in ANGLES if name in tensors and tensors[name].requires_grad]:
         raise WaveError(f"{turned[0]} requires a gradient, and angles have none: give {turned[0]}.detach()")
+    tensors = dict(sorted(tensors.items(), key=lambda each: each[0] in ANGLES))  # data are of the type of the first
     if (frequency is None) == ("attenuation" in tensors):
         raise WaveError("frequency: give it beside an attenuation, and nowhere else")
     stepping = {"dt": dt, "order": order, "dtype": dtype}

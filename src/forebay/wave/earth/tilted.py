@@ -41,12 +41,19 @@ class TTIModel(VTIModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         if (self.azimuth is None) != (self.grid.ndim == 2):
-            told = "needs one in three" if self.azimuth is None else "has none in two: leave it out"
-            raise WaveError(f"azimuth={type(self.azimuth).__name__}: an axis {told} dimensions")
+            raise WaveError(
+                "azimuth is missing: an axis needs one in three dimensions"
+                if self.azimuth is None
+                else "azimuth: an axis has none in two dimensions: leave it out"
+            )
         for name, values, most in zip(ANGLES, self.angles, (math.pi, 2 * math.pi), strict=False):
             if tuple(values.shape) != self.grid.shape:
                 raise WaveError(f"{name} of shape {tuple(values.shape)} on a grid of shape {self.grid.shape}")
+            if values.dtype.kind not in "fiu":
+                raise WaveError(f"{name} of type {values.dtype}: give real numbers")
             low, high = extremes(values)
+            if not math.isfinite(low + high):
+                raise WaveError(f"{name} must be finite everywhere")
             if not -most * (1 + 1e-6) <= low <= high <= most * (1 + 1e-6):
                 raise WaveError(
                     f"{name} from {low:.6g} to {high:.6g}, which is not all within {most:.4g} of 0: give radians, "

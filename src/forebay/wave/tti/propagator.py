@@ -49,6 +49,8 @@ from forebay.wave.vti import propagator as vti
 
 EASING = 14.0
 """How fast axial strains fade at the end of a layer, times its width over the velocity it is made for."""
+EASED = 20
+"""Points of that width at most: where wider layers faded as slowly as they are wide, waves grew in one of 60 points."""
 ANISOTROPY = 0.3
 """Up to which epsilon and delta the check against dispersion holds."""
 
@@ -60,7 +62,7 @@ def layers_of(grid: Grid, halo: int, dt: float, velocity: float, rows: Rows) -> 
         place, deep = np.arange(a.shape[1]), np.zeros(a.shape[1])
         for width, beyond in ((low - first, low - place), (last - high, place - high + 1)):
             if width:
-                deep += np.clip(beyond / width, 0, 1) / (width * grid.spacing[axis])
+                deep += np.clip(beyond / width, 0, 1) / (min(width, EASED) * grid.spacing[axis])
         eased.append(np.stack([a[0], np.exp(-EASING * velocity * dt * deep)]))
     return replace(layers, a=tuple(eased))
 
