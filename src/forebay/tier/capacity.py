@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError
+from forebay.errors import BudgetError, DiskError
 from forebay.filesystems import file_system_of, in_memory
 from forebay.units import Budget, to_text
 
@@ -96,7 +96,10 @@ def less_of_host(budget: Budget, free: int | None, usable: float = math.inf) -> 
 
 def disk_capacity(directory: Path) -> Capacity:
     """Look up the disk that a directory lies on."""
-    usage = shutil.disk_usage(directory)
+    try:
+        usage = shutil.disk_usage(directory)
+    except OSError as error:
+        raise DiskError(f"{directory}: {error.strerror}: make that directory, or choose another") from error
     return Capacity(usage.total, usage.free)
 
 

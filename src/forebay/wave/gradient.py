@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from forebay.engine import Result, reverse
 from forebay.errors import WaveError
-from forebay.wave.imaging import check_every
+from forebay.wave.imaging import Sensing, check_every
 from forebay.wave.inversion.unknowns import names_of
 from forebay.wave.loop import Adjoint, Loop, pairs, prepare, rehearsed
 from forebay.wave.paged.door import reversal_within
@@ -105,7 +105,7 @@ def gradient(
     for own_model in models:
         check_parameter(parameter, own_model)
     check_every(every)
-    with reversal_within(model, order, dtype, reversal) as (paging, reversal):
+    with reversal_within(model, order, dtype, reversal, Sensing) as (paging, reversal):
         sensitivity = Sensitivity(prepare(shot, model, dt, order, dtype, every=every, paging=paging), every)
         loop, turned = sensitivity.loop, list[tuple[list[float], list[NDArray[Any]]]]()
 

@@ -17,7 +17,7 @@ from forebay.wave.acoustic.propagator import Acoustic
 from forebay.wave.advice import WaveWarning, advice
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.earth.stability import check_dispersion, check_dt, choose_dt
-from forebay.wave.imaging import Imaging
+from forebay.wave.imaging import Imaging, imaging_interval
 from forebay.wave.paged.door import Paging
 from forebay.wave.physics import EarthModel, Images, Physics, State, physics_of
 from forebay.wave.survey.batch import together
@@ -201,8 +201,10 @@ def prepare(
         raise WaveError(f"shots that would advance in steps of {sorted(steps)} s: give one dt for all")
     physics = physics_of(models[0])
     if paging is not None:
+        if paging.look is not None:
+            paging.every = every or imaging_interval(frequency, step)
         propagator = Acoustic(cast(AcousticModel, models[0]), step, order, dtype, paging=paging)
-        warnings.warn(paging.made[-1].plan().explain(), WaveWarning, stacklevel=3)
+        warnings.warn(paging.told().explain(), WaveWarning, stacklevel=3)
         return Loop(shots[0], propagator, listens=listens)
     if isinstance(shot, Shot):
         return Loop(shot, physics(models[0], step, order, dtype), listens=listens)

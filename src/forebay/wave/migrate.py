@@ -12,7 +12,7 @@ from forebay.engine import Result, reverse
 from forebay.errors import WaveError
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
-from forebay.wave.imaging import check_every, imaging_interval, inverse_scattering, laplacian_filter, normalise
+from forebay.wave.imaging import Imaging, check_every, imaging_interval, inverse_scattering, laplacian_filter, normalise
 from forebay.wave.loop import Adjoint, frequencies_of, image_records, pairs, prepare, rehearsed
 from forebay.wave.paged.door import reversal_within
 from forebay.wave.physics import Condition, EarthModel, Images, Physics, State, physics_of
@@ -143,7 +143,7 @@ def migrate(
     physics_of(models[0]).check_images(images)
     names = tuple(dict.fromkeys(images))
     check_every(every)
-    with reversal_within(model, order, dtype, reversal) as (paging, reversal):
+    with reversal_within(model, order, dtype, reversal, Imaging) as (paging, reversal):
         loop = prepare(shot, model, dt, order, dtype, every=every, listens=False, paging=paging)
         propagator = loop.propagator
         sums = propagator.image_sums(names)

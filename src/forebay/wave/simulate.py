@@ -94,7 +94,7 @@ def simulate(
         return _heard(prepare(shot, model, dt, order, dtype), shot, model, watch)
     if not isinstance(shot, Shot):
         raise WaveError("budget= is for a shot alone: give shots one by one, or leave it out")
-    with within(model, budget, order, dtype, directory) as (own, paging):
+    with within(model, budget, order, dtype, directory, None if watch is None else 1) as (own, paging):
         return _heard(prepare(shot, own, dt, order, dtype, paging=paging), shot, own, watch)
 
 

@@ -75,7 +75,7 @@ def paged(model, dt, place, budget, *, order=8, dtype=np.float32, case=None):
         if case is not None:
             steps, slab, room = case
             window = Window(kernels._pages[None], dtype.itemsize, room)
-            kernels._plans[None] = PagingPlan(window, kernels._planes, steps, slab, budget, budget, 0, 1.0, 1.0)
+            kernels._plans[None, None] = PagingPlan(window, kernels._planes, steps, slab, budget, budget, 0, 1.0, 1.0)
         return kernels
 
     return Acoustic(model, dt, order, dtype, paging=make)

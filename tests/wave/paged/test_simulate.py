@@ -1,5 +1,7 @@
 """Fields that are paged through a window smaller than they are: every bit is that of a run that fits."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from tests.wave.emulator import GPP, Emulator
@@ -8,7 +10,7 @@ from tests.wave.setups import random_model, random_shot
 
 import forebay as fb
 from forebay.cuda.available import gpu_count
-from forebay.errors import BudgetError, DeviceError, WaveError
+from forebay.errors import BudgetError, DeviceError, DiskError, WaveError
 from forebay.wave import (
     Acoustic,
     Adjoint,
@@ -25,6 +27,7 @@ from forebay.wave import (
 from forebay.wave.earth.model import AcousticModel
 from forebay.wave.paged import door
 from forebay.wave.paged.door import field_bytes
+from forebay.wave.paged.lanes import VirtualLanes
 
 SETUPS = [
     (False, 8, 8, np.float32),
@@ -254,3 +257,100 @@ def test_a_gpu_images_fields_that_are_paged():
     slope, found = gradient(shot, there, every=4, budget="4GB"), gradient(shot, model, every=4, budget=budget)
     assert found.misfit == slope.misfit
     np.testing.assert_allclose(found.gradient, slope.gradient.get(), rtol=1e-5, atol=1e-6 * abs(found.gradient).max())
+
+
+@pytest.fixture
+def virtual(monkeypatch):
+    """Let virtual lanes stand in for a GPU, and return what copies have moved over the link."""
+    moved, copies = [], VirtualLanes.copies
+
+    def counted(lanes, lane, pairs, after):
+        moved.append(sum(target.nbytes for target, _ in pairs) if lane != "compute" else 0)
+        return copies(lanes, lane, pairs, after)
+
+    monkeypatch.setattr(VirtualLanes, "copies", counted)
+    monkeypatch.setattr(door, "gpu_count", lambda: 1)
+    monkeypatch.setattr(door, "devices", lambda: [0])
+    monkeypatch.setattr(door, "DevicePlace", lambda needed, devices: VirtualPlace(3))
+    return moved
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("call", "run"), [("migrate", migrate), ("gradient", gradient)])
+def test_the_cost_that_is_told_of_a_reversal_is_what_it_moves(call, run, virtual):
+    shot, model = reversed_shot()
+    budget = fb.Budget(device=int(0.7 * field_bytes(model.grid)), host="1GB")
+    plan = fit_fields(model, budget, call=call, every=3)
+    with pytest.warns(WaveWarning) as told:
+        result = run(shot, model, every=3, budget=budget).result
+    assert any(plan.explain() == str(note.message) for note in told)
+    assert plan.steps <= 3 and "Each step back moves" in plan.explain() and plan.needed > 2 * field_bytes(model.grid)
+    steps = 2 * result.plan.steps
+    assert 0.5 * plan.link_bytes < sum(virtual) / steps <= plan.link_bytes
+
+
+@pytest.mark.parametrize(("call", "run"), [("migrate", migrate), ("gradient", gradient)])
+def test_a_budget_that_holds_no_slab_of_the_way_back_is_refused_before_the_first_step(call, run, virtual):
+    shot, model = in_depth()
+    shot = shot.with_data(np.zeros((60, 7)))
+    with pytest.raises(BudgetError, match="at least") as error:
+        fit_fields(model, fb.Budget(device="100kB", host="1GB"), call=call, every=4)
+    least = int(str(error.value).split("(")[1].split()[0])
+    assert fit_fields(model, fb.Budget(device=least - 1, host="1GB")) is not None
+    with pytest.raises(BudgetError, match=rf"\({least} bytes\) at least"):
+        run(shot, model, every=4, budget=fb.Budget(device=least - 1, host="1GB"))
+    assert not virtual
+    assert fit_fields(model, fb.Budget(device=least, host="1GB"), call=call, every=4).steps == 1
+
+
+def test_what_simulate_refuses_is_refused_before_it():
+    _, model = in_depth()
+    budget = fb.Budget(host=field_bytes(model.grid) * 2 // 3, disk="1GB")
+    for about in ({"dtype": np.int32}, {"dtype": np.float16}, {"order": 7}, {"order": 0}, {"order": "x"}):
+        with pytest.raises(WaveError, match=r"give|take|float32"):
+            fit_fields(model, budget, **about)
+    for about in ({"call": "invert"}, {"call": "migrate"}, {"every": 2}, {"call": "gradient", "every": 1}):
+        with pytest.raises(WaveError, match=r"take one of|every=|names a device"):
+            fit_fields(model, budget, **about)
+
+
+@pytest.mark.skipif(gpu_count() > 0, reason="there is a GPU")
+@pytest.mark.parametrize("device", ["1GB", "1MB"])
+def test_a_reversal_asks_for_the_gpu_before_anything_else(device):
+    shot, model = in_depth()
+    with pytest.raises(DeviceError, match="no GPU"):
+        migrate(shot.with_data(np.zeros((60, 7))), model, budget=fb.Budget(device=device, host="64MB"))
+
+
+def test_a_directory_that_is_not_there_is_refused_in_words(tmp_path):
+    shot, model = in_depth()
+    budget, missing = fb.Budget(host=field_bytes(model.grid) * 2 // 3, disk="1GB"), tmp_path / "missing"
+    with pytest.raises(DiskError, match="make that directory"):
+        simulate(shot, model, budget=budget, directory=missing)
+    with pytest.raises(DiskError, match="make that directory"):
+        migrate(shot.with_data(np.zeros((60, 7))), model, budget=fb.Budget(host="3MB", disk="1GB"), directory=missing)
+
+
+def test_a_budget_without_the_device_of_a_model_is_refused(monkeypatch):
+    _, model = in_depth()
+    monkeypatch.setattr(door, "tier_of", lambda model: "device")
+    with pytest.raises(BudgetError, match="name the device's bytes"):
+        fit_fields(model, fb.Budget(host="1GB"))
+
+
+def test_all_is_let_go_of_though_one_end_fails():
+    closed = []
+
+    class Failing(VirtualPlace):
+        def lanes(self, nbytes):
+            return [SimpleNamespace(close=lambda: 1 / 0), SimpleNamespace(close=lambda: closed.append("lanes"))]
+
+        def close(self):
+            closed.append("place")
+
+    model = random_model((90, 17, 19))
+    kernels = paged(model, 0.001, Failing(), field_bytes(model.grid)).kernels
+    kernels._lanes = kernels._place.lanes(0)
+    with pytest.raises(ZeroDivisionError):
+        kernels.close()
+    assert sorted(closed) == ["lanes", "place"]

@@ -23,7 +23,7 @@ from forebay.machine.packing import Packing
 from forebay.planner import CodecCost, Costs, Plan, plan
 from forebay.planner.make import check_budget, check_step_costs
 from forebay.schedule.weighted import summed
-from forebay.tier.capacity import PIECE, free_host_bytes, less_of_host
+from forebay.tier.capacity import PIECE, disk_capacity, free_host_bytes, less_of_host
 from forebay.tier.kept import kept
 from forebay.tier.sectors import SECTOR
 from forebay.units import Budget, to_text
@@ -160,6 +160,8 @@ def costs_of(
     layouts = [layout for layout in (loop.layout, loop.record_layout) if layout is not None]
     arrays = tuple((layout.leaves, tuple(like.device for like in layout.likenesses)) for layout in layouts)
     names = tuple(codec.name for codec in codecs[0]), codecs[1]
+    if "disk" in budget.tiers:
+        disk_capacity(where)  # or there is no such directory
     disk = where.stat().st_dev if "disk" in budget.tiers else None
     place = loop.memory.tier, synchronous, budget.tiers, disk, _probe(loop.layout.nbytes, budget)
     return kept(("loop", signature, loop.every, loop.encoded, arrays, names, *place), measure)

@@ -240,7 +240,8 @@ class Acoustic(PressureWaves):
 
     def sensitivity_sums(self) -> dict[str, Any]:
         """Make the sum over steps of what each owes to the logarithm of the squared velocity."""
-        return {"squared": self.zeros()["p"]}
+        fields = self.rows.shape(self.model.grid.fields(self.halo))
+        return {"squared": self.kernels.zeros((*self.kernels.lead, *fields))}
 
     def add_sensitivity(self, sums: dict[str, Any], adjoint: Any, record: State, step: int, every: int) -> None:
         """Add what the fields before a step owe to the logarithm of the squared velocity.

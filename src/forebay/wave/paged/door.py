@@ -1,8 +1,9 @@
 """Fields within a budget: whether they fit, and what pages them where they do not."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,16 @@ from forebay.errors import BudgetError, DeviceError, WaveError
 from forebay.filesystems import spill_directory
 from forebay.tier.capacity import check_free
 from forebay.units import Budget, to_text
+from forebay.wave.acoustic.kernels import check_type
 from forebay.wave.acoustic.layers import layers_of
 from forebay.wave.earth.arrays import computable, on_host
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.model import AcousticModel
+from forebay.wave.imaging import Imaging, Sensing, check_every
 from forebay.wave.kernels.rows import WORD, Rows
+from forebay.wave.kernels.stencil import second_derivative
 from forebay.wave.paged.kernels import PagedKernels, Place
-from forebay.wave.paged.pages import Window, pages_of
+from forebay.wave.paged.pages import Look, Window, pages_of
 from forebay.wave.paged.place import DevicePlace, DiskPlace
 from forebay.wave.paged.plan import PagingPlan
 
@@ -31,17 +35,29 @@ class Paging:
     budget: int
     """bytes of that memory"""
     place: Callable[[], Place]
+    needed: int
+    """bytes of that memory which a run without paging takes"""
+    every: int | None = None
+    """steps after which all planes go home, if they do before the end"""
+    look: type[Look] | None = None
+    """what a reversal makes of its steps back"""
     made: list[PagedKernels] = field(default_factory=list)
 
     def __call__(self, grid: Grid, radius: int, dtype: np.dtype[Any]) -> PagedKernels:
-        """Make them, and keep them to be closed."""
-        self.made.append(PagedKernels(grid, radius, dtype, self.budget, self.place()))
+        """Make them, and keep them to be closed; refuse a budget that does not hold a slab, on the way back too."""
+        self.made.append(PagedKernels(grid, radius, dtype, self.budget, self.place(), self.every))
+        self.told()
         return self.made[-1]
+
+    def told(self) -> PagingPlan:
+        """Return the plan whose cost is told: of a reversal that of the way back, which costs more."""
+        return replace(self.made[-1].plan(self.look), needed=self.needed, back=self.look is not None)
 
     def close(self) -> None:
         """Let go of what the kernels took."""
-        for kernels in self.made:
-            kernels.close()
+        with ExitStack() as held:
+            for kernels in self.made:
+                held.callback(kernels.close)
 
 
 def field_bytes(grid: Grid, order: int = 8, dtype: Any = np.float32, *, on_gpu: bool = False) -> int:
@@ -57,13 +73,18 @@ def field_bytes(grid: Grid, order: int = 8, dtype: Any = np.float32, *, on_gpu: 
 
 @contextmanager
 def within(
-    model: Any, budget: Budget | str | int | None, order: int, dtype: Any, directory: Path | str | None
+    model: Any,
+    budget: Budget | str | int | None,
+    order: int,
+    dtype: Any,
+    directory: Path | str | None,
+    every: int | None = None,
 ) -> Iterator[tuple[Any, Paging | None]]:
     """Lend a model in the memory where its waves are computed within a budget, and what pages its fields, if any."""
     if budget is None:
         yield model, None
         return
-    paging = paging_of(model, budget, order, dtype, directory)
+    paging = paging_of(model, budget, order, dtype, directory, every)
     if paging is None:
         yield (on_device(model) if Budget.of(budget, tier_of(model)).device is not None else model), None
         return
@@ -74,12 +95,14 @@ def within(
 
 
 def paging_of(
-    model: Any, budget: Budget | str | int, order: int, dtype: Any, directory: Path | str | None, waves: int = 1
+    model: Any,
+    budget: Budget | str | int,
+    order: int,
+    dtype: Any,
+    directory: Path | str | None,
+    every: int | None = None,
 ) -> Paging | None:
-    """Return what pages the fields of a model, or None where the first tier of a budget holds them.
-
-    At home there is memory for so many waves.
-    """
+    """Return what pages the fields of a model, or None where the first tier of a budget holds them."""
     if not is_paged(model):
         raise WaveError(
             "a budget for the fields of waves is for one shot in an acoustic model of constant density in three "
@@ -89,8 +112,11 @@ def paging_of(
     first, *below = allowed.tiers
     if first == "disk":
         raise BudgetError("waves are computed in the host's memory or a device's: name the bytes of one of them, too")
-    if first == "device" and not gpu_count():
-        raise DeviceError("a budget of a device, but no GPU: leave the device out of it")
+    if first == "device":
+        check_gpu()
+    elif tier_of(model) == "device":
+        raise BudgetError("the model is on a device: name the device's bytes in the budget, or give it on the host")
+    check_stencil(order, dtype)
     needed = field_bytes(model.grid, order, dtype, on_gpu=first == "device")
     if needed <= allowed[first]:
         return None
@@ -101,10 +127,23 @@ def paging_of(
             f"it {needed} bytes, or as many of the {home}, from which they are paged"
         )
     if first == "device":
-        at_home = waves * needed
-        check_free(at_home, "what the fields of this model have at home")
-        return Paging(allowed["device"], lambda: DevicePlace(at_home, devices()))
-    return Paging(allowed["host"], lambda: DiskPlace(Path(directory or spill_directory()), needed))
+        check_free(needed, "what the fields of this model have at home")
+        return Paging(allowed["device"], lambda: DevicePlace(needed, devices()), needed, every)
+    return Paging(allowed["host"], lambda: DiskPlace(Path(directory or spill_directory()), needed), needed, every)
+
+
+def check_gpu() -> None:
+    """Refuse a budget of a device where there is none."""
+    if not gpu_count():
+        raise DeviceError("a budget of a device, but no GPU: leave the device out of it")
+
+
+def check_stencil(order: Any, dtype: Any) -> None:
+    """Refuse orders and types that no waves are computed with."""
+    if not isinstance(order, Integral):
+        raise WaveError(f"a stencil of order {order!r}: give an even number of at least 2")
+    second_derivative(int(order))
+    check_type(np.dtype(dtype))
 
 
 def is_paged(model: Any) -> bool:
@@ -135,7 +174,13 @@ def on_device(model: AcousticModel) -> AcousticModel:
 
 
 def fit_fields(
-    model: AcousticModel, budget: Budget | str | int, *, order: int = 8, dtype: Any = np.float32
+    model: AcousticModel,
+    budget: Budget | str | int,
+    *,
+    order: int = 8,
+    dtype: Any = np.float32,
+    call: str = "simulate",
+    every: int | None = None,
 ) -> PagingPlan | None:
     """Tell how the fields of a model would be paged within a budget, or None where they fit; nothing is computed.
 
@@ -145,6 +190,9 @@ def fit_fields(
         As for `simulate`.
     budget
         Bytes of the memory in which waves are computed, and of that in which fields larger than it are at home.
+    call, every
+        What is to run: "simulate", or "migrate" or "gradient" with that many steps between two contributions, as a
+        `Migration` tells them. Of these the plan is that of the steps back, which move more than those forward.
 
     Examples
     --------
@@ -156,31 +204,62 @@ def fit_fields(
     >>> plan.needed, plan.slabs > 1, plan.window.nbytes <= 15_000_000
     (44727808, True, True)
     """
-    paging = paging_of(model, budget, order, dtype, None)
+    if call not in LOOKS:
+        raise WaveError(f"call={call!r}: take one of {', '.join(map(repr, LOOKS))}")
+    if (LOOKS[call] is None) is not (every is None):
+        raise WaveError('every= is for call="migrate" or "gradient", which need it: give both or neither')
+    check_every(every)
+    if LOOKS[call] is None:
+        paging = paging_of(model, budget, order, dtype, None)
+    elif pages_reversal(model, budget):
+        paging = reversal_paging(model, budget, order, dtype, LOOKS[call])
+    else:
+        raise WaveError(f"{call} pages the fields of a model on the host where Budget(...) names a device and the host")
     if paging is None:
         return None
+    paging.every = every
     try:
-        return paging(model.grid, order // 2, np.dtype(dtype)).plan()
+        paging(model.grid, order // 2, np.dtype(dtype))
+        return paging.told()
     finally:
         paging.close()
 
 
+LOOKS: dict[str, type[Look] | None] = {"simulate": None, "migrate": Imaging, "gradient": Sensing}
+"""What calls make of steps back."""
 WAVES = 3
 """Times the bytes of a wave's fields that both waves of a reversal have at home, with the sums and what is copied."""
 
 
 @contextmanager
 def reversal_within(
-    model: Any, order: int, dtype: Any, reversal: dict[str, Any]
+    model: Any, order: int, dtype: Any, reversal: dict[str, Any], look: type[Look]
 ) -> Iterator[tuple[Paging | None, dict[str, Any]]]:
     """Lend what pages the fields of a reversal, and what its engine is told, if a device is to compute a host's model.
 
     The engine then reverses states in host memory: its budget begins there, with what fields at home leave of it.
     """
-    budget = reversal.get("budget")
-    if not (is_paged(model) and tier_of(model) == "host" and isinstance(budget, Budget) and budget.device is not None):
+    budget: Any = reversal.get("budget")
+    if not pages_reversal(model, budget):
         yield None, reversal
         return
+    paging = reversal_paging(model, budget, order, dtype, look)
+    try:
+        rest = Budget(host=budget.host - paging.needed, disk=budget.disk)
+        yield paging, reversal | {"budget": rest, "rehearse": None}
+    finally:
+        paging.close()
+
+
+def pages_reversal(model: Any, budget: Any) -> bool:
+    """Tell whether a device is to compute a reversal of a host's model."""
+    return is_paged(model) and tier_of(model) == "host" and isinstance(budget, Budget) and budget.device is not None
+
+
+def reversal_paging(model: Any, budget: Any, order: int, dtype: Any, look: type[Look] | None) -> Paging:
+    """Return what pages the fields of a reversal; refuse a budget of which they need no more, or too much."""
+    check_gpu()
+    check_stencil(order, dtype)
     needed = field_bytes(model.grid, order, dtype, on_gpu=True)
     at_home = WAVES * needed
     if at_home <= budget.device:
@@ -193,10 +272,5 @@ def reversal_within(
             f"fields that are paged take {to_text(at_home)} of the host, and snapshots come on top: give it more than "
             f"{at_home} bytes"
         )
-    paging = paging_of(model, budget.with_tier("device", min(budget.device, needed - 1)), order, dtype, None, WAVES)
-    assert paging is not None
-    try:
-        rest = Budget(host=budget.host - at_home, disk=budget.disk)
-        yield paging, reversal | {"budget": rest, "rehearse": None}
-    finally:
-        paging.close()
+    check_free(at_home, "what the fields of both waves have at home")
+    return Paging(budget.device, lambda: DevicePlace(at_home, devices()), at_home, look=look)

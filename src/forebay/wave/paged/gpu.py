@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forebay.machine.region import Region
+from forebay.wave.acoustic.gpu import THREADS
 from forebay.wave.acoustic.volume import VolumeKernels
 from forebay.wave.acoustic.zones import zone_table, zones_of
 from forebay.wave.imaging import Imaging, Sensing
@@ -22,12 +23,6 @@ from forebay.wave.paged.course import Span, Visit
 from forebay.wave.paged.pages import Look, Window
 from forebay.wave.paged.points import PassPoints
 from forebay.wave.survey.points import Points
-
-LOOKS: dict[type, tuple[str, tuple[str, ...]]] = {
-    Imaging: ("retreat_and_image", ("seen", "image", "light")),
-    Sensing: ("retreat_and_sense", ("record", "total")),
-}
-"""The kernel that makes something of a step back, and the pages that it needs."""
 
 AXIS, MARCH, LINES = 1, slice(2, 4), slice(5, 7)
 """Columns of a table of zones: the axis of the march, where that begins and ends, and its lines."""
@@ -54,20 +49,21 @@ class WindowKernels(VolumeKernels):
         Between layers of planes the same launch serves all that are as many, with a table that is moved: to prepare
         each anew takes as long as some of its steps.
         """
-        layers, (name, pages) = propagator.layers, LOOKS[look] if look else ("retreat" if back else "advance", ())
+        layers, sensed = propagator.layers, look is Sensing
+        name = "retreat_and_sense" if sensed else "retreat" if back else "advance"
         fields = {name: places[name] for name in ("p", "old", "squared", "memory", "sides")}
-        seen = {page: places[page] for page in pages}
+        seen = {"record": places["record"], "total": places["total"], "factor": 0.0} if sensed else {}
+        image = self._image_of(planes, places) if look is Imaging else []
 
         def stencil() -> Launch:
-            more: dict[str, Any] = dict.fromkeys(pages) | ({"factor": 0.0} if look else {}) | self._seen(look)
-            return self._step_of(name, None, propagator.weights, layers, more, planes)
+            return self._step_of(name, None, propagator.weights, layers, seen, planes)
 
         across = ((side.start, side.start + side.count) for side in layers.sides if side.axis == 0)
         if any(start < planes[1] and planes[0] < stop for start, stop in across):
             changes = self._changes_of(None, propagator.weights, layers, back, planes)
-            calls = [(change, fields | (seen if look is Sensing else {})) for change in changes]
-            return [*calls, (stencil(), fields | seen | {"planes": places["stop"]})]
-        key = planes[1] - planes[0], back, look
+            calls = [(change, fields | seen) for change in changes]
+            return [*calls, (stencil(), fields | seen | {"planes": places["stop"]}), *image]
+        key = planes[1] - planes[0], back, sensed
         if key not in self._same:
             zones = zones_of(layers.sides, self._some(planes))
             self._same[key] = stencil(), zone_table(zones, lambda zone: self._tiles(layers, zone))[0], planes[0]
@@ -75,15 +71,26 @@ class WindowKernels(VolumeKernels):
         table = known.copy()
         table[table[:, AXIS] == 0, MARCH] += planes[0] - first
         table[table[:, AXIS] == 1, LINES] += planes[0] - first
-        return [(launch, fields | seen | {"table": self.put_table(table), "planes": places["stop"]})]
+        return [(launch, fields | seen | {"table": self.put_table(table), "planes": places["stop"]}), *image]
 
     def put_table(self, table: NDArray[np.int32]) -> int:
         """Bring a table to the device for as long as these kernels are there, and return its address."""
         self._tables.append(self.device.arrays.asarray(table, np.int32))
         return int(self.device.address(self._tables[-1]))
 
-    def _seen(self, look: type[Look] | None) -> dict[str, int]:
-        return self._covered if look is Imaging else {}
+    def _image_of(self, planes: Span, places: dict[str, Any]) -> list[Call]:
+        """Return what makes an image of some planes after the stencil, if it covers any of them."""
+        first, covered = self._covered["first_plane"], self._covered["seen_planes"]
+        begin, end = max(planes[0], first), min(planes[1], first + covered)
+        if begin >= end:
+            return []
+        part = self._covered | {"first_plane": begin, "seen_planes": end - begin}
+        words = part["seen_rows"] * part["seen_words"]
+        before = (begin - first) * words * WORD * self.dtype.itemsize
+        arguments = {"record": places["seen"] + before, "p": places["old"]}
+        arguments |= {name: places[name] + before for name in ("image", "light")} | {"factor": 0.0}
+        grid = -(-words // THREADS), min(end - begin, 65535), 1
+        return [(self._listed("correlate", grid, arguments | self._field | part), arguments)]
 
     def points(self, points: PassPoints, planes: Span, first: int) -> tuple[Launch | None, int]:
         """Return what sends and hears in some planes, if anything does, and how many listeners are before.
@@ -169,9 +176,7 @@ class GpuSteps:
         for number, prepared in zip(numbers, self._prepare(visit, odd, now), strict=True):
             factor = {"factor": float(look.factor)} if now and number == numbers[-1] else {}
             for launch, arguments in prepared.launches:
-                launch.set(**arguments)
-                if now is Sensing or launch is prepared.launches[-1][0]:
-                    launch.set(**factor)
+                launch.set(**(arguments | factor if "factor" in arguments else arguments))
                 launch(stream)
             if prepared.points is not None:
                 heard = 0 if rows is None else device.address(rows[number - first]) + rows.itemsize * prepared.first

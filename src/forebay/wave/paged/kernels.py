@@ -1,6 +1,7 @@
 """The acoustic loops of fields that do not fit: states lie in host memory, and steps are passes through a window."""
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from functools import partial
 from math import prod
 from typing import Any, Protocol
@@ -72,8 +73,11 @@ class Place(Protocol):
 class PagedKernels(CpuKernels):
     """Loops whose arrays are in host memory, and whose steps are computed elsewhere, slab by slab."""
 
-    def __init__(self, grid: Grid, radius: int, dtype: np.dtype[Any], budget: int, place: Place) -> None:
+    def __init__(
+        self, grid: Grid, radius: int, dtype: np.dtype[Any], budget: int, place: Place, every: int | None = None
+    ) -> None:
         super().__init__(grid, radius, dtype)
+        self._every = every
         self._place = place
         self.rows = place.rows(grid, radius, dtype)
         self.window = self.rows.window(grid.inside(radius))
@@ -83,16 +87,17 @@ class PagedKernels(CpuKernels):
         self._pages: dict[type | None, tuple[FieldPage, ...]] = {None: pages}
         self._pages |= {kind: (*pages, *more) for kind, more in looking.items()}
         self._planes, self._budget = planes, budget
-        self._plans: dict[type | None, PagingPlan] = {}
+        self._plans: dict[tuple[type | None, int | None], PagingPlan] = {}
         self._lanes: list[PagingLanes] = []
         self._steps: dict[tuple[Any, ...], tuple[Any, list[PassSteps]]] = {}
 
-    def plan(self, look: type[Look] | None = None) -> PagingPlan:
-        """Return how fields are paged, in passes at whose end something may be made of them."""
-        if look not in self._plans:
+    def plan(self, look: type[Look] | None = None, steps: int = 0) -> PagingPlan:
+        """Return how fields are paged in so many steps, at whose end something may be made of them."""
+        every = self._every if steps <= (self._every or 0) else None
+        if (look, every) not in self._plans:
             about = self._pages[look], self.dtype.itemsize, self._planes, self._budget, self._place.rates
-            self._plans[look] = plan_paging(*about)
-        return self._plans[look]
+            self._plans[look, every] = plan_paging(*about, every)
+        return self._plans[look, every]
 
     def zeros(self, shape: tuple[int, ...]) -> NDArray[Any]:
         """Make an array of zeros at home."""
@@ -148,7 +153,7 @@ class PagedKernels(CpuKernels):
         if not len(steps):
             return state
         plan, (senders, sent), (listeners, heard) = (
-            self.plan(type(look) if look else None),
+            self.plan(type(look) if look else None, len(steps)),
             sends,
             hears or (None, None),
         )
@@ -186,7 +191,8 @@ class PagedKernels(CpuKernels):
 
     def close(self) -> None:
         """Let go of the windows and of the memory at home, whatever happened."""
-        while self._lanes:
-            self._lanes.pop().close()
-        self._steps.clear()
-        self._place.close()
+        with ExitStack() as held:
+            held.callback(self._place.close)
+            held.callback(self._steps.clear)
+            while self._lanes:
+                held.callback(self._lanes.pop().close)

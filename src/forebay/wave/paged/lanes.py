@@ -111,14 +111,14 @@ class CudaLanes(PagingLanes):
         from forebay.cuda.slab import DeviceSlab, give_up_device
         from forebay.cuda.stream import callers_streams, current, kept_streams, mark
 
-        self._held, self._current, self._mark = ExitStack(), current, mark
-        self._there = partial(on_device, device)
-        with self._there():
-            streams = self._held.enter_context(kept_streams())
+        self._current, self._mark, self._there = current, mark, partial(on_device, device)
+        with self._there(), ExitStack() as held:
+            streams = held.enter_context(kept_streams())
             give_up_device()
-            self.memory = Region(self._held.enter_context(DeviceSlab(nbytes)).pointer, nbytes)
+            self.memory = Region(held.enter_context(DeviceSlab(nbytes)).pointer, nbytes)
             for stream in callers_streams():
                 streams.compute.wait(stream)
+            self._held = held.pop_all()
         self._lanes = {"up": streams.up, "down": streams.down, "compute": streams.compute}
 
     def copies(self, lane: str, pairs: Sequence[Pair], after: Sequence[Wait]) -> Any:
@@ -155,7 +155,6 @@ class CudaLanes(PagingLanes):
 
     def close(self) -> None:
         """Wait for what is under way, and let go of memory and streams."""
-        with self._there():
+        with self._there(), self._held:
             for stream in self._lanes.values():
-                stream.sync()
-            self._held.close()
+                self._held.callback(stream.sync)

@@ -2,6 +2,7 @@
 
 import mmap
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -18,7 +19,9 @@ from forebay.tier.capacity import check_spills
 from forebay.tier.files import check_platform, open_unnamed
 from forebay.tier.kept import kept
 from forebay.tier.links import device_links, measure_links, speed
+from forebay.units import to_text
 from forebay.wave.acoustic.cpu import MANY, advance
+from forebay.wave.advice import WaveWarning
 from forebay.wave.earth.grid import Grid
 from forebay.wave.earth.strips import in_strips
 from forebay.wave.kernels.points import scatter
@@ -147,7 +150,13 @@ class DevicePlace(Place):
 
     def lanes(self, nbytes: int) -> list[PagingLanes]:
         """Return streams of the devices."""
-        return [CudaLanes(nbytes, device) for device in self._devices]
+        with ExitStack() as held:  # where one of them has no room, all let go of theirs
+            found = list[PagingLanes]()
+            for device in self._devices:
+                found.append(CudaLanes(nbytes, device))
+                held.callback(found[-1].close)
+            held.pop_all()
+            return found
 
     def steps(
         self, propagator: Any, plan: PagingPlan, memory: Region, points: PassPoints, back: bool, device: int
@@ -162,12 +171,17 @@ class DevicePlace(Place):
         from cuda.bindings import driver
 
         for region in regions:
+            begin, end = region.pointer, region.pointer + region.nbytes
             known = {**self._registered, **self._pinned}
-            if any(begin <= region.pointer < begin + held.nbytes for begin, held in known.items()):
+            if any(first <= begin and end <= first + held.nbytes for first, held in known.items()):
                 continue
-            (result,) = driver.cuMemHostRegister(region.pointer, region.nbytes, driver.CU_MEMHOSTREGISTER_PORTABLE)
-            if result == driver.CUresult.CUDA_SUCCESS:  # else copies are slower
-                self._registered[region.pointer] = region  # with its array, so that nobody else gets the memory
+            (result,) = driver.cuMemHostRegister(begin, region.nbytes, driver.CU_MEMHOSTREGISTER_PORTABLE)
+            if result == driver.CUresult.CUDA_SUCCESS:
+                self._registered[begin] = region  # with its array, so that nobody else gets the memory
+                self._held.callback(self._unregister, begin)
+            elif result != driver.CUresult.CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:  # of a part copies raise that
+                slow = f"{to_text(region.nbytes)} of fields cannot be pinned ({result.name}): copies of them are slow"
+                warnings.warn(slow, WaveWarning, stacklevel=2)
 
     def scatter(self, field: NDArray[Any], points: Points, values: Any, factors: Any) -> None:
         """Add values at points to a field, on the device: the cells that are touched go there and come back."""
@@ -179,11 +193,12 @@ class DevicePlace(Place):
 
     def close(self) -> None:
         """Leave the pinned memory to the process."""
+        self._held.close()
+
+    def _unregister(self, pointer: int) -> None:
         from cuda.bindings import driver
 
         from forebay.cuda.driver import checked
 
-        for pointer in self._registered:
-            checked(driver.cuMemHostUnregister(pointer), "letting go of pinned memory")
-        self._registered.clear()
-        self._held.close()
+        checked(driver.cuMemHostUnregister(pointer), "letting go of pinned memory")
+        del self._registered[pointer]

@@ -16,6 +16,8 @@ from forebay.wave.paged.passes import Passes
 
 MOST_STEPS = 64
 """Of a pass: more hide no copy that these do not."""
+FEW = 8
+"""Passes of a run that are looked at, at most."""
 TRIED = 4
 """Thicknesses that are tried for each number of steps, at most."""
 
@@ -67,6 +69,8 @@ class PagingPlan:
     link_bytes: float
     seconds: float
     fitting_seconds: float
+    back: bool = False
+    """whether it is of the steps back of a reversal, which move more than those forward"""
 
     @property
     def slabs(self) -> int:
@@ -75,17 +79,23 @@ class PagingPlan:
 
     def explain(self) -> str:
         """Say what is moved, and what that costs."""
+        step = "Each step back" if self.back else "Each step"
         return (
             f"the fields take {to_text(self.needed)}, and the budget allows {to_text(self.budget)}: {self.slabs} slabs "
             f"of up to {self.slab} planes go through a window of {to_text(self.window.nbytes)}, {self.steps} steps at "
-            f"a time. Each step moves {to_text(self.link_bytes)} over the link and takes about "
+            f"a time. {step} moves {to_text(self.link_bytes)} over the link and takes about "
             f"{seconds_to_text(self.seconds)}, {self.seconds / self.fitting_seconds:.2g} times as long as with "
             f"{to_text(self.needed)}"
         )
 
 
-def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budget: int, rates: LinkRates) -> PagingPlan:
-    """Choose steps and slabs of a pass with the smallest expected seconds a step; refuse too small a budget."""
+def plan_paging(
+    pages: Sequence[FieldPage], itemsize: int, planes: Planes, budget: int, rates: LinkRates, every: int | None = None
+) -> PagingPlan:
+    """Choose steps and slabs of a pass with the smallest expected seconds a step; refuse too small a budget.
+
+    All planes go home after `every` so many steps, if they do before the end.
+    """
     pages = tuple(pages)
     needed = Window(pages, itemsize, planes.count).nbytes
     sizes = [Window(pages, itemsize, room).nbytes for room in range(planes.count + 1)]
@@ -99,10 +109,10 @@ def plan_paging(pages: Sequence[FieldPage], itemsize: int, planes: Planes, budge
         )
     window = Window(pages, itemsize, room)
     plans = []
-    for steps in _tried(min(MOST_STEPS, planes.most_steps)):
+    for steps in _tried(min(MOST_STEPS, planes.most_steps, every or MOST_STEPS)):
         thickest = room - (steps + 1) * planes.reach
         for slab in range(planes.thinnest, thickest + 1, max(1, (thickest - planes.thinnest) // TRIED)):
-            seconds, moved = _seconds(window, planes, steps, slab, rates)
+            seconds, moved = _seconds(window, planes, steps, slab, rates, every)
             plans.append((seconds, steps, slab, moved))
     seconds, steps, slab, moved = min(plans)
     point = itemsize * prod(pages[0].shape[1:])
@@ -146,6 +156,11 @@ class _Clock(PagingLanes):
         """When the last computation ends."""
         return self._times["compute"]
 
+    @property
+    def ended(self) -> float:
+        """When all ends."""
+        return max(self._times.values())
+
     def call(self, act: Callable[[], None]) -> None:
         """Do nothing."""
 
@@ -156,24 +171,30 @@ class _Clock(PagingLanes):
         """Do nothing."""
 
 
-def _seconds(window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates) -> tuple[float, float]:
-    """Return the seconds of a step in passes of so many, and the bytes that it moves; each device has its turn once.
+def _seconds(
+    window: Window, planes: Planes, steps: int, slab: int, rates: LinkRates, every: int | None
+) -> tuple[float, float]:
+    """Return the seconds of a step in passes of so many, and the bytes that it moves.
 
-    The first passes are not counted.
+    Passes of a run without end are counted from where each device has had its turn, those of `every` steps from the
+    first to the last, or a few of them.
     """
     clocks = [_Clock(window, rates) for _ in range(rates.devices)]
     point = window.itemsize * prod(window.pages[0].shape[1:])
     home = {page.name: Region(0, page.shape[0] * window.plane_bytes(page)) for page in window.pages}
-    passes, began = Passes(clocks, window, home), 0.0
-    for number in range(2 * rates.devices):
+    passes, began, before = Passes(clocks, window, home), 0.0, 0
+    taken = 2 * rates.devices * steps if every is None else min(every, FEW * steps)
+    for first in range(0, taken, steps):
         clock = clocks[passes.turn]
 
         def compute(visit: Visit, clock: _Clock = clock) -> None:
             thick = sum(last - first + AROUND for first, last in visit.steps)
             clock.work = thick * point * STEP_NUMBERS / rates.inside
 
-        clock.moved = 0
-        passes.run(planes, steps, slab, compute, last=False)
-        began = clock.computed if number == rates.devices - 1 else began
-    taken = rates.devices * steps
-    return (clock.computed - began) / taken, sum(clock.moved for clock in clocks) / taken
+        last = every is not None and first + steps >= taken
+        passes.run(planes, min(steps, taken - first), slab, compute, last=last)
+        if every is None and first == (rates.devices - 1) * steps:
+            began, before = clock.computed, sum(each.moved for each in clocks)
+    if every is not None:
+        return max(each.ended for each in clocks) / taken, sum(each.moved for each in clocks) / taken
+    return (clock.computed - began) / (taken / 2), (sum(each.moved for each in clocks) - before) / (taken / 2)
