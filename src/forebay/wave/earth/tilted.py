@@ -25,6 +25,7 @@ class TTIModel(VTIModel):
 
     Examples
     --------
+    >>> from forebay.wave import Grid
     >>> grid = Grid((50, 60), 10.0)
     >>> velocity, epsilon, delta = (np.full(grid.shape, value) for value in (2000.0, 0.22, 0.1))
     >>> shale = TTIModel(velocity, epsilon, delta, grid, tilt=np.full(grid.shape, np.radians(30.0)))
