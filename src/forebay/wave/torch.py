@@ -79,9 +79,9 @@ def propagate(
     if frozenset(tensors) not in MODELS:
         known = "; ".join(", ".join(name for name in told_by(kind) if name in names) for names, kind in MODELS.items())
         raise WaveError(f"a model of {', '.join(map(str, tensors)) or 'nothing'}: give a velocity, or all of {known}")
-    others: dict[str, Any] = {name: own for name, own in tensors.items() if not isinstance(own, Tensor)}
-    for name, own in others.items():
-        raise WaveError(f"{name} of type {type(own).__name__}: give a tensor of the grid's shape")
+    kinds = {name: type(own) for name, own in tensors.items()}
+    if wrong := [name for name, kind in kinds.items() if not issubclass(kind, Tensor)]:
+        raise WaveError(f"{wrong[0]} of type {kinds[wrong[0]].__name__}: give a tensor of the grid's shape")
     if turned := [name for name in ANGLES if name in tensors and tensors[name].requires_grad]:
         raise WaveError(f"{turned[0]} requires a gradient, and angles have none: give {turned[0]}.detach()")
     tensors = dict(sorted(tensors.items(), key=lambda each: each[0] in ANGLES))  # data are of the type of the first

@@ -10,6 +10,7 @@ from typing import Any
 
 from forebay.engine.executor import Executor
 from forebay.engine.loop import TimeLoop
+from forebay.engine.timing.measure import REPEATS
 from forebay.machine.arrays.dispatch import array_library
 from forebay.machine.machine import ReversalMachine
 from forebay.planner import HostCost
@@ -17,7 +18,6 @@ from forebay.planner.choose import operations_of
 from forebay.planner.operations import Evict, Fetch, Operation, Store
 from forebay.schedule import Backward, Drop, Forward, Restore, Revolve, Save
 
-REPEATS = 3
 KINDS = 16
 """Operations of each kind that are timed in a row."""
 ELEMENTS = 16
